@@ -32,18 +32,16 @@ from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
 from audit.report import PICTURED, render, write_card, write_report
 from audit.report.card import to_card
-from audit.report.file_card import card_text
+from audit.report.file_card import card_text, pair_text
 from audit.report.html_page import picture_html, to_fragment
-from audit.report.pair_card import pair_text
 from audit.report.thumbnails import make_thumbnails
-from audit.results.card_facts import collect_facts
 from audit.results.export_tables import open_tables
 from audit.results.file_details import find_samples, make_file_card
 from audit.results.formatting import headline
-from audit.results.frames import find_check, finding_frame
 from audit.results.pair_details import show_pair
 from audit.results.report_data import Report
-from audit.results.results import Results, open_results
+from audit.results.results import Results, find_check, finding_frame, open_results
+from audit.results.run_report import collect_facts
 from audit.run import run_version
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run
@@ -418,7 +416,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         report = self._report(worst=4)
-        return to_fragment(report, make_thumbnails(replace(report, needs=None), limit=32))
+        return to_fragment(report, make_thumbnails(replace(report, needs=None), limit=32)[0])
 
 
 _FINDING = re.compile(f"{decisions.FINGERPRINT.pattern}|{decisions.CODE.pattern}")

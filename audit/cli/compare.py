@@ -97,7 +97,7 @@ def diff_command(
 
 def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_json: bool) -> None:
     """Print how the classes and images of one dataset differ from those of another."""
-    from audit.compare.drift import find_drift
+    from audit.compare.diff import find_drift
 
     compared = f"{share:.1%} of the samples of the smaller run are in the other"
     if fail_on.only_new:

@@ -73,7 +73,7 @@ def show_command(
 
         card = card_text(make_file_card(open_reader(run), path), width, styled)
     else:
-        from audit.report.pair_card import pair_text
+        from audit.report.file_card import pair_text
         from audit.results.pair_details import show_pair
 
         card = pair_text(show_pair(open_reader(run), path, other), width, styled)

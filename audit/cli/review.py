@@ -325,7 +325,7 @@ def print_decisions(
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
-        [open_reader(run).decisions.stale.select("decision", "reason"), stale_tags(run)]
+        [open_reader(run).decisions.applied.stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
     shown = DecisionStore(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
     reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())

@@ -365,7 +365,7 @@ def _print_expectations(run: Path, as_json: bool) -> None:
 
 def _print_card(report: Report, licence: str) -> None:
     from audit.report.card import to_card
-    from audit.results.card_facts import collect_facts
+    from audit.results.run_report import collect_facts
 
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 

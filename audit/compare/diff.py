@@ -1,4 +1,4 @@
-"""What changed between two audits: files, findings, and what decisions settled meanwhile.
+"""What changed between two audits: files, findings, decisions; drift from a reference.
 
 A file is the same by id and content, edited by id, moved by content. A finding persists by its
 fingerprint, else by check and files, else by files that groups of one check share. A finding of a
@@ -15,9 +15,13 @@ from typing import Any
 
 import polars as pl
 
-from audit.records import Severity
+from audit.checking.runner import configure_checks
+from audit.picture.features import FEATURE_ROW
+from audit.records import Finding, Severity
 from audit.results.report_data import Counts
-from audit.results.run_findings import RunFindings
+from audit.results.results import open_results
+from audit.results.run_findings import RunFindings, read_feature_tables
+from audit.run.store import Store
 
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
@@ -188,26 +192,20 @@ def _with_members(findings: pl.DataFrame, now_called: pl.DataFrame) -> pl.DataFr
 def _pairs(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     """Return (old, new) of the findings that are one: by fingerprint, by files, by shared files."""
     found = [old.join(new, on="fingerprint", how="inner").select("old", "new")]
-    old, new = _without(old, new, found[0])
-    keys = ["code", "key", "turn"]
-    found.append(_keyed(old).join(_keyed(new), on=keys, how="inner").select("old", "new"))
-    old, new = _without(old, new, found[1])
-    found.append(_sharing(old, new))
+    for match in (_same_files, _sharing):
+        old = old.join(found[-1], on="old", how="anti")
+        new = new.join(found[-1], on="new", how="anti")
+        found.append(match(old, new))
     return pl.concat(found)
 
 
-def _without(
-    old: pl.DataFrame, new: pl.DataFrame, pairs: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    return old.join(pairs, on="old", how="anti"), new.join(pairs, on="new", how="anti")
-
-
-def _keyed(findings: pl.DataFrame) -> pl.DataFrame:
-    """Findings about the same files, numbered in their order; those about none have no key."""
+def _same_files(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Pair findings of one check about the same files, in their order; not those about none."""
     key = pl.col("members").list.sort().list.join("\0").alias("key")
-    whole = pl.col("members").list.len() == pl.col("n_samples")
-    some = findings.filter(whole & (pl.col("n_samples") > 0)).with_columns(key)
-    return some.with_columns(pl.int_range(pl.len()).over("code", "key").alias("turn"))
+    whole = (pl.col("members").list.len() == pl.col("n_samples")) & (pl.col("n_samples") > 0)
+    turn = pl.int_range(pl.len()).over("code", "key").alias("turn")
+    keyed = (side.filter(whole).with_columns(key).with_columns(turn) for side in (old, new))
+    return next(keyed).join(next(keyed), on=["code", "key", "turn"]).select("old", "new")
 
 
 def _sharing(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
@@ -259,14 +257,70 @@ def _left(
     checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
     unseen = "the check did not run " + ("in the later run" if number == "old" else "before")
-    unseen_by = pl.when(unlike).then(pl.lit("the other run used other embeddings"))
-    why = (
-        pl.when(checked)
-        .then(pl.col("why").fill_null(""))
-        .otherwise(unseen_by.otherwise(pl.lit(unseen)))
-    )
-    return known.with_columns(checked.alias("checked"), why.alias("why"))
+    seen = pl.when(checked).then(pl.col("why").fill_null(""))
+    why = seen.when(unlike).then(pl.lit("the other run used other embeddings"))
+    return known.with_columns(checked.alias("checked"), why.otherwise(pl.lit(unseen)).alias("why"))
 
 
 def _change(change: str) -> pl.Expr:
     return pl.when("checked").then(pl.lit(change)).otherwise(pl.lit(UNCHECKED))
+
+
+# Drift: the two runs become two splits of one dataset in memory, the reference as training, and
+# the checks that compare splits run on them.
+DRIFT_SCHEMA = "audit-drift/1"
+CHECKS = ("DIST003", "DIST006", "DIST007", "DIST011")
+HERE, THERE = "run", "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDrift:
+    """What differs between a run and its reference, and what was compared, in sentences."""
+
+    run: Path
+    reference: Path
+    findings: Sequence[Finding]
+    completeness: Sequence[str]
+
+    def document(self) -> str:
+        """Return it as one JSON document."""
+        return json.dumps(
+            {
+                "schema": DRIFT_SCHEMA,
+                "run": str(self.run),
+                "reference": str(self.reference),
+                "findings": [
+                    {
+                        "code": f.code, "severity": f.severity.value, "subject": f.subject,
+                        "sample_ids": list(f.sample_ids), "message": f.message,
+                        "evidence": dict(f.evidence), "fingerprint": f.fingerprint,
+                    }
+                    for f in self.findings
+                ],
+                "completeness": list(self.completeness),
+            },
+            ensure_ascii=False,
+            indent=1,
+        )  # fmt: skip
+
+
+def find_drift(run: Path, reference: Path) -> RunDrift:
+    """Compare the pictures and classes of a run with those of a reference.
+
+    Raises RunError where there is no run, UsageError where one lacks columns of the other.
+    """
+    findings: list[Finding] = []
+    sentences = []
+    thresholds = {code: {"train_splits": (THERE,)} for code in CHECKS}
+    with Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        for path, name, prefix in ((reference, THERE, f"{THERE}:"), (run, HERE, "")):
+            # an image of both runs is in one group
+            known = store.query("SELECT pixel_hash FROM groups")
+            for table, rows in read_feature_tables(open_results(path), name, prefix).items():
+                of_groups = table == "groups"
+                store.append(table, rows.join(known, "pixel_hash", "anti") if of_groups else rows)
+        for config in configure_checks(CHECKS, thresholds):
+            findings += config.check.find(store, config.params)
+            sentences.append(config.check.completeness(store, config.params))
+    return RunDrift(run, reference, findings, [s for s in sentences if s])

@@ -1,16 +1,7 @@
-"""What a dataset is expected to be: `[expect]` of audit.toml, met or not, with the numbers.
+"""What is expected of a dataset: `[expect]` of audit.toml (`docs/ci.md`), met or not, and why.
 
-    [expect]
-    classes = ["cat", "dog"]     # exactly these; also splits, formats
-    leaked_share = "< 0.001"     # <, <=, =, >=, > and a number; a number alone is meant exactly
-    min_side = ">= 64"
-    DUP003 = "<= 10"             # open findings of a check
-
-    [expect.test]                # of one split
-    per_class = ">= 50"
-
-A number that the run cannot tell, because its check did not run, is not met. Decisions settle
-findings, and change nothing else: the files are counted as they were scanned. Cost: one query each.
+A number whose check did not run is inconclusive. Decisions settle findings, and change nothing
+else: the files are counted as they were scanned.
 """
 
 from __future__ import annotations
@@ -24,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
-from audit.results.frames import find_check
-from audit.results.numbers import NAMES, NUMBERS, SEVERITIES, list_names, read_number
 from audit.results.report_data import ExpectationOutcome
-from audit.results.results import Results, open_results
+from audit.results.results import Results, find_check, open_results
+from audit.results.run_findings import NAMES, NUMBERS, SEVERITIES, list_names, read_number
 
 SCHEMA = "audit-expectations/1"
 ALL = ""
@@ -148,14 +138,11 @@ def _judge_names(results: Results, one: Expectation) -> JudgedExpectation:
     there = list_names(results, one.name, one.part)
     missing = [n for n in one.wanted if n not in there]
     more = [n for n in there if n not in set(one.wanted)]
-    said = [f"{word} {_listed(names)}" for word, names in (("without", missing), ("also", more))
-            if names]  # fmt: skip
+    said = []
+    for word, names in (("without", missing), ("also", more)):
+        rest = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+        said += [f"{word} {', '.join(names[:LISTED])}{rest}"] if names else []
     return JudgedExpectation(one, not said, there, "; ".join(said) or f"{len(there)} as expected")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
 
 
 def propose_expectations(run: Path) -> str:
@@ -183,6 +170,5 @@ def _proposed(name: str, value: float | None, about: str) -> list[str]:
 
 
 def _quoted(name: str) -> str:
-    """Return text as TOML has it."""
     plain = name.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in plain) + '"'

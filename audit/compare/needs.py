@@ -1,9 +1,8 @@
-"""What the pictures of a dataset need: how small they may become, and what the classes hang on.
+"""What the images of a dataset need: how small they may become, and what the classes depend on.
 
-A cheap classifier is judged on versions of the same pictures (128 to 8 px, grey, crops, without
-light, border or background); a loss is a paired difference with an interval (Bonett and Price
-2012). The sizes form a fixed sequence of tests, which needs no correction (Maurer, Hothorn and
-Lehmacher 1995). A larger network may use details that this classifier does not.
+A simple classifier is judged on versions of the same images; a loss is a paired difference with an
+interval (Bonett and Price 2012). The sizes form a fixed sequence of tests, which needs no
+correction (Maurer, Hothorn and Lehmacher 1995). A larger network may use more details.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
-from audit.results.feature_tables import read_labelled_images
 from audit.results.report_data import KEPT_NEEDS
 from audit.results.results import open_results
+from audit.results.run_findings import read_labelled_images
 from audit.run.run_version import require
 from audit.run.synced_files import write_synced
 from audit.sources.paths import reading_place
@@ -108,32 +107,24 @@ class PictureNeeds:
         """How small the pictures may become, or why it cannot be told."""
         if self.reason:
             return f"Cannot estimate the input resolution: {self.reason}."
-        if self.smallest == self.base:
-            return self._why_no_smaller()
-        saved = self.pixels / self.smallest**2
-        scaled = (
-            f" A loader that decodes scaled JPEGs (`draft` of Pillow) decodes {self.decoded} "
-            "times fewer pixels."
-        )
-        return (
-            f"Images can be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
-            f"the {self.pixels:,} of the median image." + scaled * (self.decoded > 1)
-        )
-
-    def _why_no_smaller(self) -> str:
-        lower = next(
-            (v for v in self.sizes if v.size < self.base and v.verdict != NOTHING_LOST), None
-        )
-        if lower is None:
-            return f"No size below {self.base} px was tested."
-        if lower.verdict == LOSES:
-            return (
-                f"Keep {self.base} px: at {lower.size} px {100 * lower.loss:.1f} points are lost."
+        if self.smallest != self.base:
+            saved = self.pixels / self.smallest**2
+            scaled = (
+                f" A loader that decodes scaled JPEGs (`draft` of Pillow) decodes {self.decoded} "
+                "times fewer pixels."
             )
-        return (
-            f"{lower.size} px is inconclusive: the loss is "
-            f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points."
-        )
+            return (
+                f"Images can be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels "
+                f"than the {self.pixels:,} of the median image." + scaled * (self.decoded > 1)
+            )
+        for lower in self.sizes:
+            if lower.size < self.base and lower.verdict == LOSES:
+                lost = f"{100 * lower.loss:.1f} points are lost"
+                return f"Keep {self.base} px: at {lower.size} px {lost}."
+            if lower.size < self.base and lower.verdict == UNKNOWN:
+                loss = f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points"
+                return f"{lower.size} px is inconclusive: the loss is {loss}."
+        return f"No size below {self.base} px was tested."
 
     @property
     def spurious(self) -> str:
@@ -149,13 +140,8 @@ class PictureNeeds:
 
     def facts(self) -> dict[str, Any]:
         """Return it as a document."""
-        return {
-            "schema": SCHEMA,
-            **asdict(self),
-            "run": str(self.run),
-            "sentence": self.sentence,
-            "spurious": self.spurious,
-        }
+        said = {"run": str(self.run), "sentence": self.sentence, "spurious": self.spurious}
+        return {"schema": SCHEMA, **asdict(self), **said}
 
     def document(self) -> str:
         """Return it as one JSON document."""
@@ -190,7 +176,10 @@ def find_needs(
         rows = rows[np.sort(np.random.default_rng(SEED).permutation(len(rows))[:most])]
     if reason := _too_little(rows):
         return PictureNeeds(run, reason)
-    base = _base_size(rows)
+    # the largest size to try: a power of two that most images fill
+    shorter = rows.select(pl.min_horizontal("width", "height").median()).item()
+    fits = [s for s in pyramid.sizes_up_to(pyramid.LARGEST) if s <= float(shorter or 0)]
+    base = max(fits, default=pyramid.SMALLEST)
     pictures, opened = open_squares(rows, base, executor, limits, advance)
     rows = rows.filter(pl.Series(opened))
     if reason := _too_little(rows):
@@ -205,13 +194,6 @@ def _too_little(rows: pl.DataFrame) -> str:
     if units < LEAST:
         return f"{units:,} images in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
     return ""
-
-
-def _base_size(rows: pl.DataFrame) -> int:
-    """Return the largest size to try: a power of two that most pictures fill."""
-    shorter = rows.select(pl.min_horizontal("width", "height")).to_series()
-    fits = [s for s in pyramid.sizes_up_to(pyramid.LARGEST) if s <= float(shorter.median() or 0)]  # type: ignore[arg-type]
-    return fits[-1] if fits else pyramid.SMALLEST
 
 
 def open_squares(

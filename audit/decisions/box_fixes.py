@@ -1,17 +1,13 @@
-"""Fixes of mechanical annotation errors: proposed from findings, recorded as decisions.
+"""Fixes of mechanical annotation errors (`FIXABLE`): proposed from findings, recorded as decisions.
 
-A fix is what follows from the error itself: a box is cut at the edge of its picture (BOX001), a box
-without area and the later of two equal boxes go (BOX002, BOX004), a class gets its name (BOX003,
-BOX026), an entry the size of its picture (BOX005). The store has each with the annotation as it
-was and as it is to be. The annotation files stay as they are: `audit export` writes new ones. A fix
-applies only while its annotation and its picture are those it was decided about; else it is counted
-as stale, with the reason.
+A fix stores the annotation before and after. It applies only while its annotation and its image are
+those it was decided about; else it is counted as stale. `audit export` writes the fixed files.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,12 +125,12 @@ def describe_open_faults(run: Path) -> str:
     )
 
 
-def fix_open_faults(run: Path, note: str = "", by: str | None = None) -> list[Decision]:
+def fix_open_faults(run: Path, by: str | None = None) -> list[Decision]:
     """Decide to fix every open fault that has a fix, as one batch; BOX003 needs a name."""
     with open_for_deciding(run) as store:
         found = open_findings(run, store, [code for code in FIXABLE if code != "BOX003"])
     proposed = propose_fixes(run, found["fingerprint"].to_list()) if found.height else []
-    return DecisionStore(run).record(fix_entries(run, proposed, None, note, by))
+    return DecisionStore(run).record(fix_entries(run, proposed, by=by))
 
 
 def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
@@ -182,8 +178,6 @@ class _Look:
 
 
 class _Listed(NamedTuple):
-    """A picture as an annotation file lists it."""
-
     file: AnnotationFile
     picture: PictureEntry
     objects: Sequence[ObjectEntry]
@@ -265,7 +259,11 @@ def _double(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Ite
             continue
         others = kept[thing.category_key]
         alike = [o for o in others if _overlap(thing.box, o.box) >= params.get("min_iou", 0.9)]
-        if any(_same(thing, other) for other in alike):
+        outline = (thing.rings, thing.mask, thing.keypoints)
+        if any(
+            is_same_box(thing.box, o.box) and outline == (o.rings, o.mask, o.keypoints)
+            for o in alike
+        ):
             yield _about("drop", picture, thing, None)
             continue
         if alike:
@@ -279,11 +277,6 @@ def _overlap(a: Sequence[float], b: Sequence[float] | None) -> float:
     high = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     both = max(wide, 0.0) * max(high, 0.0)
     return both / (a[2] * a[3] + b[2] * b[3] - both)
-
-
-def _same(a: ObjectEntry, b: ObjectEntry) -> bool:
-    outlines = [(thing.rings, thing.mask, thing.keypoints) for thing in (a, b)]
-    return is_same_box(a.box, b.box) and outlines[0] == outlines[1]
 
 
 def _unknown_class(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Iterator[Fix]:
@@ -360,7 +353,7 @@ class AppliedFixes:
     objects: dict[tuple[str, str], list[Fix]] = field(default_factory=dict)
     classes: dict[tuple[str, str], str] = field(default_factory=dict)
     sizes: dict[tuple[str, str], Fix] = field(default_factory=dict)
-    _stale: dict[str, int] = field(default_factory=dict)
+    stale: Counter[str] = field(default_factory=Counter)
 
     def resize(self, file: str, pictures: Iterable[PictureEntry]) -> None:
         """Give the entries of a file the sizes that were decided."""
@@ -373,7 +366,7 @@ class AppliedFixes:
                 picture.declared_width, picture.declared_height = fix["after"]
                 picture.resized = True
             else:
-                self.outdated("the size in the entry has changed")
+                self.stale["the size in the entry has changed"] += 1
 
     def apply(self, thing: ObjectEntry) -> ObjectEntry | None:
         """Return the annotation with its fixes, None where it is dropped."""
@@ -387,27 +380,16 @@ class AppliedFixes:
                 continue
             if fix["what"] == "class":
                 if fix["before"] != thing.category_key:
-                    self.outdated("the class of the annotation has changed")
+                    self.stale["the class of the annotation has changed"] += 1
                     continue
                 thing.label, thing.changed = fix["after"], thing.changed | {"class"}
             elif not is_same_box(written, fix["before"]):
-                self.outdated("the box has changed")
+                self.stale["the box has changed"] += 1
             elif fix["after"] is None:
                 return None
             else:
                 _reshape(thing, fix)
         return thing
-
-    def outdated(self, reason: str, n: int = 1) -> None:
-        """Count fixes that do not apply."""
-        self._stale[reason] = self._stale.get(reason, 0) + n
-
-    def stale_sentences(self) -> list[str]:
-        """Return a sentence per reason for which fixes were not applied."""
-        return [
-            f"{n:,} {'fix was' if n == 1 else 'fixes were'} not applied: {reason}."
-            for reason, n in self._stale.items()
-        ]
 
 
 def _names(fix: Mapping[str, Any], thing: ObjectEntry) -> bool:
@@ -450,7 +432,7 @@ def find_fixes(run: Path, store: Store) -> AppliedFixes:
         for number, evidence in decided.items():
             fixes = evidence.get("fixes", [])
             if number in gone:
-                applied.outdated("their image is missing or has changed", len(fixes))
+                applied.stale["their image is missing or has changed"] += len(fixes)
                 continue
             for fix in fixes:
                 what, file, before, after = (fix[k] for k in ("what", "file", "before", "after"))

@@ -1,10 +1,7 @@
 """Deciding: the verbs, on samples by id or by SQL, and on findings by fingerprint or code.
 
-Every call looks up what a decision is about (the content hash of a sample, the members of a
-finding), because a decision holds only while that stays true; `audit.decisions.store` stores it
-and `audit.decisions.waivers` says what holds. Nothing here touches an image: `audit.exports.export`
-writes what follows. Deciding about 100,000 samples at once takes about two seconds, in one batch
-that one `DecisionStore.undo` takes back.
+Every decision stores what it is about (the content hash of a sample, the members of a finding),
+because it holds only while that stays true (`audit.decisions.waivers`).
 """
 
 from __future__ import annotations
@@ -46,6 +43,13 @@ NOT_OF_BOXES = (
 )  # fmt: skip
 
 
+_FINDINGS_OF = """
+    SELECT f.code, f.fingerprint FROM judged.main.findings f
+    JOIN judged.main.finding_samples m USING (fingerprint) WHERE m.sample_id = ?
+    ORDER BY f.code LIMIT 5
+"""
+
+
 def is_of_box(code: str) -> bool:
     """Say whether the findings of a check that name a picture are about one of its boxes."""
     return code.startswith("BOX") and code not in NOT_OF_BOXES
@@ -70,9 +74,14 @@ def parse_verb(text: str) -> tuple[Action, str | None]:
             f"{str(text)!r} is incomplete: relabel:NAME, move:SPLIT, tag:NAME and untag:NAME take "
             "a name; other decisions take none."
         )
-    if verb in TAGGING:
-        check_tag(value.strip())
-    return verb, value.strip() or None
+    name = value.strip()
+    is_tag = len(name) <= LONGEST_TAG and SEPARATOR.strip() not in name and name.isprintable()
+    if verb in TAGGING and not is_tag:
+        raise UsageError(
+            f"{name[:LONGEST_TAG]!r} is not a tag: use up to {LONGEST_TAG} printable characters "
+            "and no semicolon."
+        )
+    return verb, name or None
 
 
 def decide_samples(
@@ -118,11 +127,16 @@ def sample_entries(
     by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
     """Return the entries that a decision about these samples would record."""
-    _check(verb, value)
+    parse_verb(verb if value is None else f"{verb}:{value}")
     with open_for_deciding(run) as store:
         known = content_hashes(store, list(dict.fromkeys(ids)))
         if verb in (Action.FALSE_POSITIVE, Action.FIX) and known.height:
-            raise _needs_finding(store, known["id"][0], verb)
+            sample = known["id"][0]
+            names = [" ".join(row) for row in store.query(_FINDINGS_OF, [sample]).iter_rows()]
+            raise UsageError(
+                f"{verb} applies to a finding, not to a sample: give a fingerprint. "
+                f"The findings of {sample} are: {', '.join(names) or 'none'}."
+            )
     return [Entry("sample", i, h, verb, value, note, by) for i, h in known.iter_rows()]
 
 
@@ -135,7 +149,7 @@ def finding_entries(
     A code stands for all its findings that are still open. `named`: samples that the decision names
     itself.
     """
-    _check(verb, value)
+    parse_verb(verb if value is None else f"{verb}:{value}")
     if verb is Action.FIX:
         proposed = plan_fixes(run, fingerprints_or_codes, value)
         return fix_entries(run, proposed, value, note, by)
@@ -266,20 +280,6 @@ def content_hashes(store: Store, ids: Sequence[str]) -> pl.DataFrame:
     return samples.select("id", "content_hash")
 
 
-def _needs_finding(store: Store, sample: str, verb: Action) -> UsageError:
-    rows = store.query(
-        "SELECT f.code, f.fingerprint FROM judged.main.findings f "
-        "JOIN judged.main.finding_samples m USING (fingerprint) WHERE m.sample_id = ? "
-        "ORDER BY f.code LIMIT 5",
-        [sample],
-    )
-    names = ", ".join(f"{code} {fingerprint}" for code, fingerprint in rows.iter_rows())
-    return UsageError(
-        f"{verb} applies to a finding, not to a sample: give a fingerprint. "
-        f"The findings of {sample} are: {names or 'none'}."
-    )
-
-
 def _refuse(finding: Mapping[str, Any], verb: Action, named: Sequence[str]) -> None:
     """Refuse what would lose a picture, or would mean nothing."""
     code, ids = finding["code"], finding["ids"]
@@ -302,14 +302,7 @@ def _refuse(finding: Mapping[str, Any], verb: Action, named: Sequence[str]) -> N
         )
 
 
-def _check(verb: Action, value: str | None) -> None:
-    """Refuse a value that is missing or superfluous before anything is looked up."""
-    parse_verb(verb if value is None else f"{verb}:{value}")
-
-
-# They lie in the store beside the decisions, as rows of `tag` and `untag`, so undo, proof
-# against damage and the way they follow a file that moved are the same. A tag decides nothing:
-# what is kept, what is open and what is exported stay as they are. 100,000 take a second.
+# Tags are rows of the store of decisions (`tag`, `untag`), but decide nothing.
 
 LONGEST_TAG = 80
 SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
@@ -349,19 +342,9 @@ def _resolved_tags(
 
 
 def _last_said(said: pl.DataFrame, *subject: str) -> pl.DataFrame:
-    """Return the last row of each tag of each subject."""
     # by the sample that each is about now: a file may have been moved between tag and untag
     here = said.filter(pl.col(subject[0]).is_not_null())
     return here.group_by(*subject, "tag", maintain_order=True).last()
-
-
-def check_tag(name: str) -> None:
-    """Refuse what a list of tags could not hold."""
-    if len(name) > LONGEST_TAG or SEPARATOR.strip() in name or not name.isprintable():
-        raise UsageError(
-            f"{name[:LONGEST_TAG]!r} is not a tag: use up to {LONGEST_TAG} printable characters "
-            "and no semicolon."
-        )
 
 
 def count_tags(run: Path) -> pl.DataFrame:

@@ -1,16 +1,8 @@
-"""A random sample of labels to review, and the share of wrong ones that follows from it.
+"""A random sample of labels to review, and the share of wrong labels that follows from it.
 
-The top of the list of suspected labels says nothing of the rest: whoever reviews it and finds half
-of them wrong knows no share. So pictures are drawn with equal chances, each once however many
-copies it has, reviewed without being told what a model thinks, and the share of wrong labels among
-all has an exact interval (mid-p) that assumes nothing of how errors come about. The draw follows
-from the run and a seed, so that the reviewed file can be held against it: answers for a part of
-the draw, the easy ones say, would not be random any more.
-
-A check that ranks its findings (`rank` in the evidence) is reviewed from the top. A finding waived
-as a false positive, or kept, was no error; any other decision says that it was one. The interval is
-exact (Clopper and Pearson 1934): it is what to expect of findings like these, not of the rest of
-the list, which is less doubtful.
+Images are drawn with equal chances from a seed, each once however many copies it has, so that a
+reviewed file can be compared with its draw; the interval is exact (mid-p). Rates of reviewed
+findings have an exact interval too (Clopper and Pearson 1934).
 """
 
 from __future__ import annotations
@@ -30,7 +22,6 @@ from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
 from dataset_preflight.foundation.files import refuse_special
 
-DRAWN = ("id", "path", "label", "seed", "wrong")
 ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
 LABELLED = """
     SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label,
@@ -131,7 +122,6 @@ def _labelled(run: Path) -> pl.DataFrame:
 
 
 def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
-    """Return whether each drawn label is wrong, by id."""
     rows = _read(reviewed)
     seeds = rows["seed"].unique().to_list()
     try:

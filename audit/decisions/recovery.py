@@ -10,8 +10,8 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -92,7 +92,6 @@ def check_decisions(run: Path) -> list[CheckedPart]:
 
 
 def _check_copy(copy: Path, con: sqlite3.Connection) -> CheckedPart:
-    """Compare the copy with the rows of the database."""
     remade = (
         f"the next decision, after you move {COPY} away. If {DATABASE} is wrong, move it away "
         f"instead, and restore it with `audit decide RUN --from RUN/{COPY}`"
@@ -204,7 +203,12 @@ def import_decisions(old: Path, run: Path) -> str:
     absent, and may have the same decisions. Raises UsageError where it has others, RunError where
     the files of `old` cannot be read.
     """
-    with _readable_copy(old) as folder:
+    # read from a copy of its files: SQLite would finish there what a crash left
+    with tempfile.TemporaryDirectory(prefix="audit-decisions-") as name:
+        folder = Path(name)
+        for path in (DATABASE, f"{DATABASE}-journal", COPY, REQUESTS, f"{REQUESTS}-journal"):
+            if (old / path).is_file():
+                (folder / path).write_bytes(read_regular(old / path))
         version = _read_version(folder, old)
         claim_run(run)
         selected = CARRIED
@@ -227,16 +231,6 @@ def import_decisions(old: Path, run: Path) -> str:
                 for table, sql in selected.items()
             }
     return f"Carried over from {old}: {count_rows(totals)}."
-
-
-@contextmanager
-def _readable_copy(old: Path) -> Iterator[Path]:
-    """Copy the files of the decisions of a run: SQLite would finish there what a crash left."""
-    with tempfile.TemporaryDirectory(prefix="audit-decisions-") as name:
-        for path in (DATABASE, f"{DATABASE}-journal", COPY, REQUESTS, f"{REQUESTS}-journal"):
-            if (old / path).is_file():
-                Path(name, path).write_bytes(read_regular(old / path))
-        yield Path(name)
 
 
 def _read_version(folder: Path, old: Path) -> int:

@@ -39,11 +39,9 @@ LABEL_RIGHT = '{"reviewed": "label"}'  # evidence of a keep that calls the label
 NAMED_SUBJECTS = 3  # subjects by which a batch is named
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
 TAGS = pl.Schema(
-    {
-        "decision": pl.Int64, "subject": pl.String, "content_hash": pl.String, "tag": pl.String,
-        "given": pl.Boolean,
-    }
-)  # fmt: skip
+    dict.fromkeys(("decision", "subject", "content_hash", "tag"), pl.String)
+    | {"decision": pl.Int64, "given": pl.Boolean}
+)
 NAMED = {
     Action.RELABEL: "new class", Action.MOVE: "new split", Action.TAG: "tag", Action.UNTAG: "tag",
 }  # fmt: skip
@@ -63,14 +61,14 @@ LOGGED = f"""
         {WRONG}
     FROM log
 """
-CURRENT = pl.Schema(
-    {
-        "id": pl.Int64, "at": pl.String, "by": pl.String, "verb": pl.String, "value": pl.String,
-        "subject": pl.String, "kind": pl.String, "content_hash": pl.String, "note": pl.String,
-        "evidence": pl.String, "label": pl.String, "split": pl.String, "dropped": pl.Boolean,
-        "label_right": pl.Boolean,
-    }
+_TEXTS = (
+    "id", "at", "by", "verb", "value", "subject", "kind", "content_hash", "note", "evidence",
+    "label", "split",
 )  # fmt: skip
+CURRENT = pl.Schema(
+    dict.fromkeys(_TEXTS, pl.String)
+    | {"id": pl.Int64, "dropped": pl.Boolean, "label_right": pl.Boolean}
+)
 ANSWERS = pl.Schema(dict.fromkeys(("kind", "subject", "by", "said", "at"), pl.String))
 
 DECIDED = "NOT undone AND verb NOT IN ('tag', 'untag')"
@@ -241,9 +239,18 @@ class DecisionStore:
                 "ORDER BY batch DESC LIMIT ?",
                 [n] if anyone else [who, n],
             ).fetchall()
-            if not batches:
-                raise self._nothing_to_undo(con, who, anyone)
-            return self._take_back(con, who, [batch for (batch,) in batches])
+            if batches:
+                return self._take_back(con, who, [batch for (batch,) in batches])
+            last = con.execute("SELECT by FROM log WHERE NOT undone ORDER BY id DESC LIMIT 1")
+            other = last.fetchone()
+            if anyone or other is None:
+                raise UsageError(
+                    "There is no decision left to undo: `audit decide RUN --log` shows them all."
+                )
+            raise UsageError(
+                f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
+                "`--by` that name, or `--anyone`."
+            )
 
     def undo_batch(self, batch: str, at: str, by: str | None = None) -> list[Decision]:
         """Take back one batch of `by` (default: yours), named by what `record` returned; newest
@@ -276,19 +283,6 @@ class DecisionStore:
         ]
         # before the commit: an undo that cannot be reported is not recorded
         return [self._decision(row) for row in undone_rows]
-
-    def _nothing_to_undo(self, con: sqlite3.Connection, who: str, anyone: bool) -> UsageError:
-        other = con.execute(
-            "SELECT by FROM log WHERE NOT undone ORDER BY id DESC LIMIT 1"
-        ).fetchone()
-        if anyone or other is None:
-            return UsageError(
-                "There is no decision left to undo: `audit decide RUN --log` shows them all."
-            )
-        return UsageError(
-            f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
-            "`--by` that name, or `--anyone`."
-        )
 
     def log(self, limit: int | None = None, ids: Iterable[int] | None = None) -> list[Decision]:
         """Return the decisions (of these ids), undone ones too, newest first."""
@@ -496,7 +490,6 @@ class DecisionStore:
             raise self.damaged("its version does not match its tables")
 
     def _explained(self, error: sqlite3.Error) -> RunError:
-        """Return the sentence for what SQLite reports."""
         if not self.run.is_dir():
             return self._gone()
         name = getattr(error, "sqlite_errorname", None) or str(error)

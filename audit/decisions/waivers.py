@@ -1,20 +1,10 @@
 """Which decisions are in effect for a run as it is now.
 
-A waiver, like any decision on a finding, stores what the finding said when it was decided:
-- One about *samples* keeps its members (id and content hash) and holds for every finding of the
-  same code whose members are all among them: that is pair by pair, so a group that shrinks or gets
-  another representative stays settled, and one that gains a picture comes back.
-- One about a *class, split or the dataset* is known by its fingerprint and lapses when it worsens:
-  a more severe finding, more samples, or a number of its evidence that moved by more than a tenth.
-  Either way counts, since a low `images` is bad and so is a high `ratio`.
-Both lapse when the severity rises.
-
-A decision names a sample by id *and* content. It applies where both still match; it follows a file
-that moved if the old id is gone and exactly one sample carries the content; otherwise it is
-*stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
-picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the decisions and a version; 100,000 decisions take a second. Who asks
-again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
+A decision names a sample by id *and* content. It follows a file that moved, if exactly one sample
+has the content; otherwise it is *stale*: shown, never applied. So is a drop whose keeper is gone.
+A waiver about *samples* holds for every finding of its code whose members are all among its own.
+One about a *class, split or the dataset* lapses when the finding has more samples, or a number of
+its evidence moved by more than `TOLERANCE`. Both lapse when the severity rises.
 """
 
 from __future__ import annotations
@@ -138,20 +128,17 @@ class LookedUp:
 
     def findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
         """Return decision, fingerprint, reason (null where it applies) of decisions on findings."""
-        return self._once(["decision"], heads, partial(self._find_findings, store))
 
-    def _find_findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
-        snapshots = {
-            row["decision"]: json.loads(row["evidence"] or "{}")
-            for row in heads.iter_rows(named=True)
-        }
-        heads = heads.select("decision", "subject", "verb")
-        rows = [
-            *_about_samples(store, heads, snapshots, self),
-            *_about_the_whole(store, heads, snapshots),
-        ]
-        schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
-        return pl.DataFrame(rows, schema, orient="row")
+        def find(some: pl.DataFrame) -> pl.DataFrame:
+            told = some.select("decision", "evidence").iter_rows()
+            snapshots = {decision: json.loads(evidence or "{}") for decision, evidence in told}
+            some = some.select("decision", "subject", "verb")
+            about = _about_samples(store, some, snapshots, self)
+            rows = [*about, *_about_the_whole(store, some, snapshots)]
+            schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
+            return pl.DataFrame(rows, schema, orient="row")
+
+        return self._once(["decision"], heads, find)
 
     def memberships(self, store: Store, samples: pl.DataFrame) -> pl.DataFrame:
         """Return id, fingerprint, n_samples of the findings that samples are in."""
@@ -203,10 +190,9 @@ def _about_samples(
     ]
     if not members:
         return
-    schema = {
-        "decision": pl.Int64, "code": pl.String, "subject": pl.String, "content_hash": pl.String,
-    }  # fmt: skip
-    store.create_from("members", known.resolve(store, pl.DataFrame(members, schema, orient="row")))
+    schema = dict.fromkeys(("decision", "code", "subject", "content_hash"), pl.String)
+    rows = pl.DataFrame(members, schema | {"decision": pl.Int64}, orient="row")
+    store.create_from("members", known.resolve(store, rows))
     store.create_from("subjects", heads)
     for decision, fingerprint, severity, unknown, same in store.query(MATCHES).iter_rows():
         reason = _more_severe(snapshots[decision], severity)
@@ -253,21 +239,24 @@ def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
+_LAST = (
+    "verb",
+    "value",
+    "why",
+    "dropped",
+    "label_right",
+    "note",
+    "by",
+    "at",
+    "decision",
+    "subject",
+)
 EFFECTIVE = pl.Schema(
-    {
-        "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
-        "dropped": pl.Boolean, "label": pl.String, "label_right": pl.Boolean, "split": pl.String,
-        "note": pl.String,
-        "by": pl.String, "at": pl.String, "decision": pl.Int64, "subject": pl.String,
-    }
-)  # fmt: skip
-STALE = pl.Schema(
-    {
-        "kind": pl.String, "subject": pl.String, "reason": pl.String, "verb": pl.String,
-        "value": pl.String, "note": pl.String, "by": pl.String, "at": pl.String,
-        "decision": pl.Int64,
-    }
-)  # fmt: skip
+    dict.fromkeys(("id", *_LAST, "label", "split"), pl.String)
+    | {"dropped": pl.Boolean, "label_right": pl.Boolean, "decision": pl.Int64}
+)
+_STALE = ("kind", "subject", "reason", "verb", "value", "note", "by", "at", "decision")
+STALE = pl.Schema(dict.fromkeys(_STALE, pl.String) | {"decision": pl.Int64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +273,6 @@ class Applied:
     effective: pl.DataFrame
     stale: pl.DataFrame
     settled: pl.DataFrame
-
-    @property
-    def waived(self) -> frozenset[str]:
-        """The fingerprints of the findings that are waived as false positives."""
-        return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
 def open_for_deciding(run: Path, version: run_version.RunVersion | None = None) -> Store:
@@ -307,10 +291,8 @@ def apply_decisions(
     decisions, known = DecisionStore(run), known or LookedUp()
     current = decisions.current()
     if current.is_empty():
-        none = pl.DataFrame(
-            schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
-                    "decision": pl.Int64}
-        )  # fmt: skip
+        texts = dict.fromkeys(("fingerprint", "status", "verb"), pl.String)
+        none = pl.DataFrame(schema=texts | {"decision": pl.Int64})
         return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
     with open_for_deciding(run, version) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
@@ -353,16 +335,12 @@ def _samples(
         pl.format("{} by {}", "verb", "by")
     )  # fmt: skip
     why = pl.when(moved).then(pl.format("{} (moved from {})", reason, "subject")).otherwise(reason)
-    last = (
-        "verb", "value", "why", "dropped", "label_right", "note", "by", "at", "decision", "subject",
-    )  # fmt: skip
     effective = (
         resolved.filter(pl.col("sample_id").is_not_null())
         .with_columns(why.alias("why"))
         .group_by("sample_id")
-        .agg(pl.col(*last).last(), pl.col("label", "split").drop_nulls().last())
+        .agg(pl.col(*_LAST).last(), pl.col("label", "split").drop_nulls().last())
         .rename({"sample_id": "id"})
-        .select(EFFECTIVE.names())
         .sort("id")
     )
     # A subject that was decided again with its present content needs no reminder of the old.

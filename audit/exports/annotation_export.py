@@ -1,13 +1,8 @@
 """Annotations out: the kept and decided set as COCO, YOLO or VOC, read back to the same boxes.
 
-COCO has one file for many pictures, YOLO and VOC one for each and a list of pictures for each
-split. What a format cannot hold is counted. Cost: about 0.1 ms of one core a box. A file that is
-still what was scanned, and of which nothing was decided, is copied with every byte it has; the
-others are made from the tables.
-
-Files are made aside and moved to their places when all are whole. No file in the way is replaced: a
-record keeps the hash of what was written, so that the next export replaces its own files, takes
-those away that it has not, and refuses where one was edited by hand.
+What a format cannot hold is counted. A file that is unchanged since the scan, and of which nothing
+was decided, is copied byte by byte. Files are made aside and moved to their places when all are
+whole; a record of their hashes lets the next export replace them, unless they were edited.
 """
 
 from __future__ import annotations
@@ -80,7 +75,10 @@ def export_annotations(
             else:
                 _write_picture_files(work, files, form)
             result.lost = [*work.lost.sentences(), *_not_read(store, files, form)]
-            result.stale = work.fixes.stale_sentences()
+            result.stale = [
+                f"{n:,} {'fix was' if n == 1 else 'fixes were'} not applied: {reason}."
+                for reason, n in work.fixes.stale.items()
+            ]
     result.removed = stage.removed
     return result
 
@@ -436,13 +434,12 @@ def _refuse(path: Path, wrote: str | None, now: str | None, replace: bool) -> No
     """Raise UsageError for a file in the way that no export wrote, or that was edited since."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but the export writes a file there.")
-    if replace or not path.exists():
-        return
-    if wrote is None:
-        raise UsageError(
-            f"{path} exists: choose another folder, or replace the file with --replace."
-        )
-    refuse_edited(path, wrote, now)
+    if path.exists() and not replace:
+        if wrote is None:
+            raise UsageError(
+                f"{path} exists: choose another folder, or replace the file with --replace."
+            )
+        refuse_edited(path, wrote, now)
 
 
 def refuse_edited(path: Path, *known: str | None) -> None:
@@ -463,14 +460,12 @@ def earlier_files(record: Path, schema: str) -> dict[str, str]:
         hashes = {str(name): str(digest) for name, digest in found["sha256"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: digest for name, digest in hashes.items() if _is_inside(record.parent, name)}
-
-
-def _is_inside(folder: Path, name: str) -> bool:
-    try:
-        return bool(inside(folder, name))
-    except ValueError:
-        return False
+    names = dict[str, str]()
+    for name, digest in hashes.items():
+        with suppress(ValueError):  # a name that leads out of the folder
+            inside(record.parent, name)
+            names[name] = digest
+    return names
 
 
 def digest_of(path: Path) -> str:

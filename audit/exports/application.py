@@ -1,15 +1,8 @@
 """A plan carried out: a new folder of copies or links, no source changed.
 
-The files are made in a folder with a hidden name, which gets the name of the new folder when all
-are whole and on the disk: a new folder is a whole dataset, or it is not there. The hidden folder is
-`.NAME.preflight-part` beside it; where the folder exists and is empty, as a mount point is, it is
-`.preflight-part` in it, and the entries are moved up, the plan as the last. After a stop the next
-call continues from the files that are there, each compared with its hash. One writer at a time
-holds the hidden folder.
-
-The content of each file is compared with its hash while it is copied, and before anything is made
-where size or time changed since the scan. `DIR/.preflight/plan.json` is the plan. To undo, delete
-the folder. Cost: a read, a write and a sync of each file.
+The files are made in a hidden folder (`.NAME.preflight-part`, or `.preflight-part` in an empty
+folder), which gets its name when all are whole. After a stop the next call continues. Each file is
+compared with its hash while it is copied. `DIR/.preflight/plan.json` is the plan.
 """
 
 from __future__ import annotations
@@ -19,9 +12,10 @@ import fcntl
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -131,12 +125,18 @@ def _edited(wrong: Sequence[PlannedFile]) -> UsageError:
 
 def _refuse_strange_sources(plan: DatasetPlan) -> None:
     """Raise UsageError for files that are no export's, and for links that lead out since."""
-    records: dict[Path, Mapping[str, str]] = {}
-    strange = [
-        file
-        for file in plan.files
-        if not (_is_annotation(file, records) if file.id is None else _is_image(file))
-    ]
+    read_record = cache(lambda folder: earlier_files(folder / RECORD, SCHEMA))
+    strange = list[PlannedFile]()
+    for file in plan.files:
+        path, is_strange = path_of(file.source) or "", False
+        if file.id is None:
+            below = f"/{file.target}"
+            known = read_record(Path(path.removesuffix(below))) if path.endswith(below) else {}
+            is_strange = file.target not in known
+        elif path:  # an image in a pack is checked when it is read
+            with open(path, "rb", opener=regular) as reader:
+                is_strange = not starts_as_image(reader)
+        strange += [file] if is_strange else []
     if strange:
         raise UsageError(
             f"{_listed(strange, 'neither a readable image nor an annotation of `audit export`')}: "
@@ -147,23 +147,6 @@ def _refuse_strange_sources(plan: DatasetPlan) -> None:
             f"More links lead out of the dataset than the {plan.outside_links:,} links of the "
             "plan: scan it again, then write the plan again with `audit export RUN --plan`."
         )
-
-
-def _is_annotation(file: PlannedFile, records: dict[Path, Mapping[str, str]]) -> bool:
-    path = path_of(file.source) or ""
-    folder = Path(path.removesuffix(f"/{file.target}"))
-    if folder not in records:
-        records[folder] = earlier_files(folder / RECORD, SCHEMA)
-    return path.endswith(f"/{file.target}") and file.target in records[folder]
-
-
-def _is_image(file: PlannedFile) -> bool:
-    """Say whether a file starts as an image; one in a pack is checked when it is read."""
-    path = path_of(file.source)
-    if path is None:
-        return True
-    with open(path, "rb", opener=regular) as reader:
-        return starts_as_image(reader)
 
 
 def _listed(files: Sequence[PlannedFile], fault: str) -> str:

@@ -1,8 +1,7 @@
 """COCO out: one JSON file for each annotation file of the run, written entry by entry.
 
-Where the file was COCO and is still what was scanned, each entry is copied with every key it has
-(licences, captions, compressed masks), and only what was decided, or what its numbers meant other
-than written, is replaced. Else entries are made from the tables. Ids that are numbers stay.
+Where the file was COCO and is unchanged, each entry is copied with every key, and only what was
+decided is replaced. Else entries are made from the tables. Ids that are numbers stay.
 """
 
 from __future__ import annotations
@@ -170,7 +169,8 @@ class CocoWriter:
         if self._original is None:
             return made
         kept = ("width", "height") * picture.resized + ("file_name",) * (renamed is not None)
-        return _merged(made, self._original.entry(picture.byte), kept)
+        written = self._original.entry(picture.byte)
+        return made | {key: value for key, value in written.items() if key not in kept}
 
     def _numbered(self, objects: Iterable[ObjectEntry]) -> Iterator[Document]:
         """Yield the annotations; those without an id get the next free one, at the end."""
@@ -204,7 +204,7 @@ class CocoWriter:
         kept: tuple[str, ...] = ("category_id",) if "class" in thing.changed else ()
         if "box" in thing.changed or meant:
             kept += ("bbox", "segmentation", "area")
-        return _merged(made, written, kept)
+        return made | {key: value for key, value in written.items() if key not in kept}
 
     def _made(self, thing: ObjectEntry) -> Document:
         made: Document = {
@@ -212,7 +212,9 @@ class CocoWriter:
             "image_id": self._pictures[thing.image_key], "category_id": self.class_id(thing),
         }  # fmt: skip
         if thing.box is not None and thing.kind == "box":
-            made["bbox"] = _bbox(thing)
+            x, y, w, h = thing.box
+            turned = (x + w / 2, y + h / 2, w, h, thing.angle)
+            made["bbox"] = [_number(v) for v in (thing.box if thing.angle is None else turned)]
         if thing.area is not None or not self._as_written:
             made["area"] = _number(thing.area if thing.area is not None else object_area(thing))
         made["iscrowd"] = int(thing.crowd)
@@ -230,19 +232,6 @@ class CocoWriter:
         if thing.attributes is not None:
             made["attributes"] = attributes_of(thing.attributes)
         return {k: v for k, v in made.items() if v is not None or k == "id"}
-
-
-def _bbox(thing: ObjectEntry) -> list[float | int | None]:
-    assert thing.box is not None
-    x, y, w, h = thing.box
-    if thing.angle is None:
-        return [_number(v) for v in thing.box]
-    return [_number(v) for v in (x + w / 2, y + h / 2, w, h, thing.angle)]
-
-
-def _merged(made: Document, written: Mapping[str, Any], kept: Sequence[str]) -> Document:
-    """Return the entry as it was written, with the keys `kept` as they are now."""
-    return {**made, **{key: value for key, value in written.items() if key not in kept}}
 
 
 def _id(text: str) -> int | str:

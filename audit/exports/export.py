@@ -1,13 +1,7 @@
 """Export: what a run found and what was decided, as plain tables for other tools.
 
-Files are only ever added: no picture is moved, changed or deleted, and a file that exists is not
-replaced unless the caller says so, or it is still what an earlier export into the same folder
-wrote: `export.json` there keeps its hash, so that a table edited by hand is safe. Relabels and
-moves are applied in the manifest, which `audit scan` reads again; stale decisions are not, and are
-listed.
-
-`export_as` writes any of the forms: tables, annotations, tasks of a labelling tool. The command and
-the page both call it.
+No image is moved, changed or deleted. A file that exists is replaced only on request, or where it
+still has the hash that an earlier export recorded in `export.json`.
 """
 
 from __future__ import annotations
@@ -15,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -129,7 +124,12 @@ def _write(
                 write_table(path, neutralise(frame))
                 neutralised += count_escaped(frame)
         for path, name in lists.items():
-            files[path] = _write_list(source.table(LISTS[name])["path"], path)
+            paths = source.table(LISTS[name])["path"]
+            # a path with a line break as a percent-encoded file:// address
+            lines = ["file://" + quote(p) if "\n" in p or "\r" in p else p for p in paths]
+            text = "".join(f"{line}\n" for line in lines)
+            write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
+            files[path] = len(lines)
         total = count_images(results)
         changed, stale = source.table("changes").height, source.decided.stale
         dropped = int(source.decided.effective["dropped"].sum())
@@ -140,14 +140,6 @@ def _write(
         "dropped": dropped, "changed": changed, "stale": stale.height,
     }  # fmt: skip
     return result, facts
-
-
-def _write_list(paths: pl.Series, path: Path) -> int:
-    """Write one path a line; one with a line break in it as a percent-encoded file:// address."""
-    lines = ["file://" + quote(p) if "\n" in p or "\r" in p else p for p in paths]
-    text = "".join(f"{line}\n" for line in lines)
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
-    return len(lines)
 
 
 def _may_write(path: Path, run: Path, replace: bool) -> None:

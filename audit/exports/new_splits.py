@@ -1,10 +1,7 @@
 """New splits without leaks: what belongs together stays together, and classes keep their shares.
 
-Samples that show one picture (groups of near-duplicates, verified pairs, equal pixels, equal bytes)
-and those of one group (patient, video) are one unit, joined over all of these at once; so are
-numbered frames and bursts that look alike, which are seen only once they are torn.
-`audit.exports.stratified` deals the units out, so that each class has its share in every split.
-Seconds for 100,000 samples.
+Samples of one image or one group (patient, video) are one unit; so are numbered frames and bursts
+that look alike. `audit.exports.stratified` deals the units out.
 """
 
 from __future__ import annotations
@@ -114,11 +111,11 @@ def _stratified(
             splits[row] = splits[row] or said[0][0]
     matrix, things = as_matrix(rows)
     shares = np.array(list(request.shares.values()))
-    made = stratify(matrix, shares, np.array(fixed), request.seed)
-    for unit, s in zip(units, made.split.tolist(), strict=True):
+    split_of, lacking = stratify(matrix, shares, np.array(fixed), request.seed)
+    for unit, s in zip(units, split_of.tolist(), strict=True):
         for row in unit if s >= 0 else ():
             splits[row] = splits[row] or names[s]
-    off = np.abs(made.off[:, 1:])
+    off = np.abs(lacking[:, 1:])
     total_of = np.asarray(matrix.sum(0)).ravel()[1:]
     classes = [
         {"of": of, "class": name, "n": int(n), "off_by_pictures": round(float(x), 3)}

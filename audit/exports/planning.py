@@ -1,17 +1,8 @@
 """From a run and its decisions to a plan: what goes into the new dataset, where, what stays out.
 
-Nothing is copied here and no file is opened. Only images that the scan could decode go along. Cost:
-a query, and about 20 microseconds and 300 bytes a file. The document, `audit-plan/1`, is JSON:
-where each file is, what is in it (BLAKE3-256), its split and label, and its place below the new
-folder. Who reads it needs neither the run nor this program.
-
-A tree whose folders are its splits and classes keeps its paths; where a decision gave another split
-or class, that folder of the path is another. All others become `split/class/name`. No path leads
-out of the folder, whatever the source's names are: `..` and roots are taken off, bytes that are no
-text and control characters are written as %XX.
-
-Annotations lie in a folder beside the plan, where the export of annotations writes them under the
-names of the new places, and are files of the plan as the pictures are.
+The plan (`audit-plan/1`, JSON) has where each readable image is, its BLAKE3-256, split, label and
+path below the new folder. A tree whose folders are its splits and classes keeps its paths, except
+for decided changes; all other files become `split/class/name`. No path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +28,12 @@ from audit.exports.new_splits import (
     missing_classes,
 )
 from audit.report.output import write_whole
-from audit.results.export_tables import annotation_formats, open_tables
+from audit.results.export_tables import (
+    LISTED,
+    VERIFIED_PAIRS,
+    annotation_formats,
+    open_tables,
+)
 from audit.results.formatting import counted
 from audit.results.results import open_results
 from audit.sources.formats import extension_of_name
@@ -64,8 +60,10 @@ def plan_dataset(
     with open_tables(results) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
-        known = tables.placed().join(kept, on="id", how="left", maintain_order="left")
-        meta, skipped, pairs = tables.meta(), tables.count_skipped(), tables.pairs()
+        store = tables.store
+        known = store.query(LISTED).join(kept, on="id", how="left", maintain_order="left")
+        meta, pairs = store.meta(), store.query(VERIFIED_PAIRS).rows()
+        skipped = store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
         known = known.filter(pl.col("id").is_in(kept["id"].implode()))
         roots = json.loads(meta.get("roots", "{}"))
         refused = [
@@ -81,7 +79,7 @@ def plan_dataset(
     known = known.with_columns(first=pl.first("id").over("uri", "split", "label"))
     repeats = known.filter(pl.col("first") != pl.col("id")).select("id", "uri", "first").rows()
     known = known.filter(pl.col("first") == pl.col("id"))
-    files, layout = _place(known.rows(named=True), meta)
+    files, layout = _place(known.rows(named=True), meta, roots)
     left_out = [LeftOut(*row) for row in quarantine] + absent
     left_out += [
         LeftOut(sample, uri, f"the same file as {first}, in the same split and class")
@@ -115,9 +113,8 @@ def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | N
 
 
 def _place(
-    rows: Sequence[Mapping[str, Any]], meta: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], meta: Mapping[str, str], roots: Mapping[str, str]
 ) -> tuple[list[PlannedFile], str]:
-    roots = json.loads(meta.get("roots", "{}"))
     placed = [
         Placed(_below(row, roots), row["split_before"], row["label_before"], row["split"],
                row["label"])
@@ -225,15 +222,13 @@ class DatasetPlan:
 
     def write(self, path: Path, *, replace: bool = False) -> None:
         """Write the document, whole or not at all; raises UsageError where a file is in the way."""
-        there = path.exists() and (path.is_dir() or not replace)
-        if there and (path.is_dir() or PLAN_SCHEMA not in _head(path)):
+        is_plan = replace or not path.exists()
+        if not is_plan and not path.is_dir():
+            with open(path, errors="replace", opener=regular) as file:
+                is_plan = PLAN_SCHEMA in file.read(200)
+        if path.is_dir() or not is_plan:
             raise UsageError(f"{path} exists and is not a plan: choose another name.")
         write_whole(path, lambda part: part.write_text(self.document(), encoding="utf-8"))
-
-
-def _head(path: Path) -> str:
-    with open(path, errors="replace", opener=regular) as file:
-        return file.read(200)
 
 
 def _array(name: str, rows: tuple[Any, ...]) -> str:
@@ -255,7 +250,8 @@ def read_plan(path: Path) -> DatasetPlan:
         given["outside_links"] = int(given.get("outside_links", 0))
         plan = DatasetPlan(**given, files=files, left_out=left_out)
         for file in files:
-            refuse_strange(file.target)
+            if inside(Path(), file.target, links=False).parts[0] in RESERVED:
+                raise ValueError(f"{file.target!r} is reserved")
             if not (isinstance(file.n_bytes, int) and isinstance(file.content_hash, str)):
                 raise ValueError(f"{file.target!r} has no size or no hash")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -268,33 +264,33 @@ def read_plan(path: Path) -> DatasetPlan:
 
 def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
     """Return the plan with the annotations of its pictures, which are written beside `path`."""
-    form, notes = _form(run)
-    if form is None:
+    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
+    if not formats:
         return plan
+    form, notes = formats[0], list[str]()
+    if len(formats) > 1 or form not in FORMS:
+        names = " and ".join(formats)
+        form = "coco"
+        notes.append(
+            f"Annotations in {names} are written as COCO, the only format that holds all of them."
+        )
     folder = path.with_name(f"{path.name}.annotations")
     if folder.exists() and not (folder / RECORD).is_file():
         raise UsageError(f"{folder} exists and has no annotations of a plan: remove it.")
     places = {str(file.id): (file.target, file.split) for file in plan.samples}
     exported = export_annotations(run, folder, form, places=places)
     taken = {file.target for file in plan.files}
-    made = [_planned(folder / name, folder) for name in sorted(exported.files)]
+    made = [
+        PlannedFile(
+            uri_of(os.path.realpath(folder / name)), name, file_digest(folder / name),
+            (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns,
+        )
+        for name in sorted(exported.files)
+    ]  # fmt: skip
     if clash := next((file.target for file in made if file.target in taken), None):
         raise UsageError(f"An image and an annotation file have the same path {clash}.")
     said = (*plan.notes, *notes, *exported.lost, *exported.stale)
     return replace(plan, files=(*plan.files, *made), notes=said)
-
-
-def _form(run: Path) -> tuple[str | None, list[str]]:
-    """Return the format to write, and what to say where it is not that of the source."""
-    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
-    if not formats:
-        return None, []
-    if len(formats) == 1 and formats[0] in FORMS:
-        return formats[0], []
-    names = " and ".join(formats)
-    return "coco", [
-        f"Annotations in {names} are written as COCO, the only format that holds all of them."
-    ]
 
 
 def file_digest(path: Path) -> str:
@@ -305,14 +301,6 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             hasher.update(block)
     return str(hasher.hexdigest())
-
-
-def _planned(path: Path, folder: Path) -> PlannedFile:
-    status = path.stat()
-    return PlannedFile(
-        uri_of(os.path.realpath(path)), path.relative_to(folder).as_posix(), file_digest(path),
-        status.st_size, status.st_mtime_ns,
-    )  # fmt: skip
 
 
 PLAN_FOLDER = ".preflight"
@@ -354,12 +342,6 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def refuse_strange(target: object) -> None:
-    """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target, links=False).parts[0] in RESERVED:
-        raise ValueError(f"{target!r} is reserved")
-
-
 def safe_path(path: str) -> str:
     """Return a relative path of names that every disk of this system takes."""
     parts = [_safe_name(p) for p in path.split("/") if p not in ("", ".", "..")]
@@ -398,22 +380,17 @@ def _split_folders(samples: Sequence[Placed]) -> dict[str, str]:
 
 
 def _split_place(sample: Placed) -> int | None:
-    if sample.split_before is None:
-        return None
-    folders = sample.path.split("/")[:-1]
-    for place, name in enumerate(folders):
-        if sample.split_before in (name, split_word(name)):
-            return place
-    return None
+    folders = enumerate(sample.path.split("/")[:-1])
+    split = sample.split_before
+    named = (place for place, name in folders if split in (name, split_word(name)))
+    return None if split is None else next(named, None)
 
 
 def _label_place(sample: Placed) -> int | None:
-    folders = sample.path.split("/")[:-1]
-    split = _split_place(sample)
-    for place, name in enumerate(folders):
-        if place != split and unicodedata.normalize("NFC", name) == sample.label_before:
-            return place
-    return None
+    folders = enumerate(sample.path.split("/")[:-1])
+    split, label = _split_place(sample), sample.label_before
+    named = (place for place, name in folders if unicodedata.normalize("NFC", name) == label)
+    return next((place for place in named if place != split), None)
 
 
 def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:

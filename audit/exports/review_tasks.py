@@ -1,13 +1,9 @@
 """Export findings and decisions as tasks of a labelling tool, and read its answers as decisions.
 
 A task carries the sample, the hash of its content, and class and verdict at the export. Only what
-differs from these becomes a decision (`read_review`); if the run differs too, the answer is a
-conflict. Boxes are not part of a task.
-
-Label Studio: JSON of tasks (labelstud.io/guide/task_format and /predictions). Decisions are
-annotations, open findings are predictions. Local files are named `/data/local-files/?d=PATH` below
-`LOCAL_FILES_DOCUMENT_ROOT` (here `/`). CVAT: "CVAT for images 1.1" (docs.cvat.ai), one tag `audit`
-an image, with all values in its attributes.
+differs from these becomes a decision; if the run differs too, the answer is a conflict.
+Label Studio: JSON of tasks (labelstud.io/guide/task_format), with local files below `/`.
+CVAT: "CVAT for images 1.1" (docs.cvat.ai), one tag `audit` an image, all values in its attributes.
 """
 
 from __future__ import annotations
@@ -21,14 +17,14 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from audit.annotations.voc import Node, XmlError, parse_xml
+from audit.annotations.voc import XmlError, parse_xml
 from audit.decisions.decisions import finding_entries, known_names, sample_entries
 from audit.decisions.store import Entry
 from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage
 from audit.records import Action
+from audit.results.export_tables import read_review_rows
 from audit.results.results import open_results
-from audit.results.review_rows import read_review_rows
 from audit.sources.paths import path_of
 from dataset_preflight.foundation.files import read_regular
 from dataset_preflight.foundation.terminal import visible
@@ -264,7 +260,6 @@ EXPORTED = "exported"
 
 
 def _studio_config(classes: Sequence[str]) -> str:
-    """Return the labelling interface of a project that takes these tasks."""
     choices = {CLASS: classes or [NO_CLASS], VERDICT: VERDICTS}
     groups = "".join(
         f'  <Choices name="{name}" toName="image" choice="single">\n'
@@ -421,29 +416,19 @@ def read_cvat(raw: bytes, name: str) -> ToolAnswers:
     for image in top.all("image"):
         if shapes := sum(one.name != "tag" for one in image.inside):
             found.ignored["shapes, which are neither a class nor a verdict"] += shapes
-        _take_image(image, found)
+        tags = [tag for tag in image.all("tag") if tag.attributes.get("label") == TAG]
+        if other := len(image.all("tag")) - len(tags):
+            found.ignored[f"tags other than {TAG}"] += other
+        if len(tags) != 1:
+            found.ignored[f"images without their one tag {TAG}"] += 1
+            continue
+        values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
+        if not values.get(CVAT_SAMPLE):
+            found.ignored[f"tags {TAG} without a sample"] += 1
+            continue
+        label, verdict = (values.get(name, "") for name in CVAT_EXPORTED)
+        content, prints = values.get(CVAT_CONTENT, ""), values.get(CVAT_PRINTS, "").split()
+        exported = (label, verdict) if label and verdict else None
+        given = (values.get(CLASS), values.get(VERDICT))
+        found.answers.append(Answer(values[CVAT_SAMPLE], content, *given, exported, prints))
     return found
-
-
-def _take_image(image: Node, found: ToolAnswers) -> None:
-    tags = [tag for tag in image.all("tag") if tag.attributes.get("label") == TAG]
-    if other := len(image.all("tag")) - len(tags):
-        found.ignored[f"tags other than {TAG}"] += other
-    if len(tags) != 1:
-        found.ignored[f"images without their one tag {TAG}"] += 1
-        return
-    values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
-    if not values.get(CVAT_SAMPLE):
-        found.ignored[f"tags {TAG} without a sample"] += 1
-        return
-    label, verdict = (values.get(name, "") for name in CVAT_EXPORTED)
-    found.answers.append(
-        Answer(
-            values[CVAT_SAMPLE],
-            values.get(CVAT_CONTENT, ""),
-            values.get(CLASS),
-            values.get(VERDICT),
-            (label, verdict) if label and verdict else None,
-            values.get(CVAT_PRINTS, "").split(),
-        )
-    )

@@ -1,16 +1,13 @@
-"""Splits that hold every class in its share, where a picture is of many: objects, several labels.
+"""Splits that hold every class in its share, where an image is of many: objects, several labels.
 
 Iterative stratification (Sechidis, Tsoumakas and Vlahavas 2011, On the stratification of
-multi-label data, ECML PKDD) of units that are not torn: the class in the fewest units goes first,
-each of its units to the split that lacks most of it. What that leaves uneven is mended by
-exchanging units between two splits, the exchange that helps most, until each class is within one
-unit of its share or no exchange helps. 20,000 units of 20 classes take a second.
+multi-label data, ECML PKDD) of units, then the most helpful exchanges of units between two splits,
+until each class is within one unit of its share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,23 +19,12 @@ LOOKED_AT = 256  # units of each of two splits that are tried for an exchange
 EXCHANGES = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Stratified:
-    """The split of each unit (-1 for one that is fixed elsewhere), and how far classes are off.
+def stratify(held: Any, shares: Floats, fixed: Ints, seed: int) -> tuple[Ints, Floats]:
+    """Return the split of each unit, and by how many units (split, class) lacks samples.
 
-    `off` (splits, dimensions) is in units: by how many times the most that one unit holds of it a
-    class has too little (above 0) or too much.
-    """
-
-    split: Ints
-    off: Floats
-
-
-def stratify(held: Any, shares: Floats, fixed: Ints, seed: int) -> Stratified:
-    """Deal units out to splits; `held` (units, dimensions) is a sparse matrix of counts.
-
-    The first dimension counts pictures. `fixed` (units,) is the split of a unit that has one, -2
-    for one outside all of these, and -1 for the others, which are dealt out.
+    `held` (units, dimensions): sparse counts, of images first; `fixed` (units,): the split of a
+    unit that has one, -2 for one outside all of these, and -1 for the others, which are dealt out.
+    A unit of a class is the most that one unit holds of it; below 0 there are too many samples.
     """
     held = held.tocsr()
     split = np.array(fixed)
@@ -50,7 +36,7 @@ def stratify(held: Any, shares: Floats, fixed: Ints, seed: int) -> Stratified:
     _deal(held, need, split, rng.permutation(free))
     most = np.maximum(np.asarray(held.max(0).todense()).ravel(), 1.0)
     _even_out(held, need, split, free, most, rng)
-    return Stratified(split, need / most)
+    return split, need / most
 
 
 def _deal(held: Any, need: Floats, split: Ints, order: Ints) -> None:
@@ -96,7 +82,10 @@ def _even_out(
         if worst[d] <= (0.5 if d == 0 else 1.0):
             break
         much, little = int(off[:, d].argmin()), int(off[:, d].argmax())
-        ours, theirs = (_some(free[split[free] == s], rng) for s in (much, little))
+        ours, theirs = (
+            units if len(units) <= LOOKED_AT else rng.choice(units, LOOKED_AT, replace=False)
+            for units in (free[split[free] == s] for s in (much, little))
+        )
         # nothing in exchange: the last row of each
         a, b = (np.vstack([held[x].toarray(), np.zeros(len(most))]) / most for x in (ours, theirs))
         lack = off[much] - off[little]
@@ -115,10 +104,6 @@ def _even_out(
                 need[source] += moved
                 need[target] -= moved
                 split[side[unit]] = target
-
-
-def _some(units: Ints, rng: np.random.Generator) -> Ints:
-    return units if len(units) <= LOOKED_AT else rng.choice(units, LOOKED_AT, replace=False)
 
 
 def as_matrix(rows: Sequence[Mapping[Any, int]]) -> tuple[Any, list[Any]]:

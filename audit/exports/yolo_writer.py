@@ -1,10 +1,7 @@
-"""YOLO out: a text file for each kept picture, the classes, and a list of pictures for each split.
+"""YOLO out: a text file for each kept image, the classes, and a list of images for each split.
 
-The labels lie in `labels/`, by the path of their picture with `labels` in the place of `images`, as
-trainers look for them: beside the pictures they are found as they are. A line is a box; or its
-outline, where the annotation was one, or where every object has exactly one; or, where any object
-has keypoints, the box and as many keypoints as the object of most has, x, y and visibility: those
-that an object lacks are written as 0 0 0, which is how such files leave a point out.
+Labels lie in `labels/`, by the path of their image, as trainers look for them. A line is a box, an
+outline (where each object has exactly one), or a box with keypoints; absent keypoints are 0 0 0.
 """
 
 from __future__ import annotations
@@ -117,7 +114,10 @@ class YoloWriter:
             else:
                 if thing.rings:
                     self._lose(Losses.POLYGONS)
-                values = _shares(thing, sides) + self._keypoints(thing, sides)
+                assert thing.box is not None
+                x, y, w, h = thing.box
+                box = ((x + w / 2, 0), (y + h / 2, 1), (w, 0), (h, 1))
+                values = [v / sides[side] for v, side in box] + self._keypoints(thing, sides)
             yield " ".join([str(number), *map(share_text, values)])
 
     def _keypoints(self, thing: ObjectEntry, sides: tuple[float, float]) -> list[float]:
@@ -175,28 +175,17 @@ def one_ring_each(objects: Iterable[ObjectEntry]) -> bool:
     for thing in objects:
         if thing.box is None or thing.crowd:
             continue
-        if len(thing.rings) != 1 or not _fills_box(thing):
+        ring = thing.rings[0] if len(thing.rings) == 1 else []
+        if len(ring) < 6 or None in ring:
+            return False
+        x, y = ring[0::2], ring[1::2]
+        left, top, width, height = thing.box
+        corners = (left, top, left + width, top + height)
+        extent = (min(x), min(y), max(x), max(y))
+        if not all(abs(a - b) <= 1.0 for a, b in zip(extent, corners, strict=True)):
             return False
         some = True
     return some
-
-
-def _fills_box(thing: ObjectEntry) -> bool:
-    """Say whether the extent of its only ring is its box, to 1 px."""
-    ring = thing.rings[0]
-    if thing.box is None or len(ring) < 6 or None in ring:
-        return False
-    x, y = ring[0::2], ring[1::2]
-    extent = (min(x), min(y), max(x), max(y))
-    left, top, width, height = thing.box
-    corners = (left, top, left + width, top + height)
-    return all(abs(a - b) <= 1.0 for a, b in zip(extent, corners, strict=True))
-
-
-def _shares(thing: ObjectEntry, sides: tuple[float, float]) -> list[float]:
-    assert thing.box is not None
-    x, y, w, h = thing.box
-    return [(x + w / 2) / sides[0], (y + h / 2) / sides[1], w / sides[0], h / sides[1]]
 
 
 def share_text(value: float) -> str:

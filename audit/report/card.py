@@ -1,8 +1,8 @@
 """A data card, what a dataset is and what is known to be wrong with it: Markdown and Croissant.
 
-Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12).
-Croissant 1.0 (MLCommons) is JSON-LD: files, splits, classes, and records with what a path says.
-Roots are named by their last folder, so that no path of a machine is published.
+Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12);
+Croissant 1.0 (MLCommons) is JSON-LD. Roots are named by their last folder: no machine path is
+published.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from audit.report.markdown import (
     object_count_table,
     pipe_table,
 )
-from audit.results.card_facts import CardFacts
 from audit.results.formatting import bytes_text, counted
 from audit.results.report_data import SCHEMA, Report
+from audit.results.run_report import CardFacts
 
 LICENCES = 10  # named; the rest is counted
 NO_LICENCE = "not stated: give --licence, or a column `licence` in the manifest"
@@ -175,21 +175,26 @@ def to_croissant(report: Report, facts: CardFacts) -> dict[str, Any]:
     names = {"split": splits, "class": classes}
     patterns = PATHS.get(data.layout.name, {}) if not any(data.roots) else {}
     records = [_named_records(kind, names[kind]) for kind in patterns if names[kind]]
-    document["distribution"] = [_file_set(report, facts)]
-    document["recordSet"] = [*records, _pictures({k: patterns[k] for k in patterns if names[k]})]
-    return document
-
-
-def _file_set(report: Report, facts: CardFacts) -> dict[str, Any]:
-    formats = [name for name in report.dataset.formats if name != "none"]
-    return {
-        "@type": "cr:FileSet",
-        "@id": "pictures",
-        "name": "pictures",
-        "description": "The files of the dataset.",
-        "encodingFormat": [f"image/{name.lower()}" for name in formats] or ["image/*"],
-        "includes": [f"**/*{ending}" for ending in facts.endings] or ["**/*"],
+    formats = [f"image/{name.lower()}" for name in data.formats if name != "none"]
+    document["distribution"] = [
+        {
+            "@type": "cr:FileSet",
+            "@id": "pictures",
+            "name": "pictures",
+            "description": "The files of the dataset.",
+            "encodingFormat": formats or ["image/*"],
+            "includes": [f"**/*{ending}" for ending in facts.endings] or ["**/*"],
+        }
+    ]
+    samples = {
+        "@type": "cr:RecordSet",
+        "@id": "samples",
+        "name": "samples",
+        "description": "One record per file.",
+        "field": list(_picture_fields({k: patterns[k] for k in patterns if names[k]})),
     }
+    document["recordSet"] = [*records, samples]
+    return document
 
 
 def _named_records(kind: str, names: Sequence[str]) -> dict[str, Any]:
@@ -202,16 +207,6 @@ def _named_records(kind: str, names: Sequence[str]) -> dict[str, Any]:
         "key": {"@id": f"{place}/name"},
         "field": [_field(f"{place}/name", "sc:Text")],
         "data": [{f"{place}/name": name} for name in names],
-    }
-
-
-def _pictures(patterns: dict[str, str]) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": "samples",
-        "name": "samples",
-        "description": "One record per file.",
-        "field": list(_picture_fields(patterns)),
     }
 
 

@@ -1,11 +1,7 @@
-"""The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
+"""The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML, in pieces.
 
-Each is yielded in pieces, so that memory does not grow with the findings.
-
-JSON is read by other programs: within a schema version, fields are added and never renamed.
-`docs/findings.md` describes them. SARIF 2.1.0 (OASIS): a finding about the whole dataset points at
-the root folder, because most readers refuse a result without a location. JUnit has the elements
-that Jenkins, GitLab and Ant's tasks read.
+Within a schema version of JSON, fields are added and never renamed (`docs/findings.md`). In SARIF a
+finding about the whole dataset points at the root folder: readers refuse a result without location.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from audit.results.report_data import (
     SCHEMA,
     CheckSummary,
     ExpectationOutcome,
-    FirstThing,
     Fold,
     Report,
     ReportedFinding,
@@ -53,14 +48,20 @@ TOLD_WHOLE = 1000
 
 def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
     """Yield the pieces of the JSON document, a line a finding; `found`: default, all of the run."""
+    wrong = report.wrong_labels
     head = {
         "schema": SCHEMA,
         "run": report.run,
         "notice": report.version.notice,
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
-        "summary": report.summary | _wrong_labels(report),
-        "do_first": [_first_thing(report, thing) for thing in report.first],
+        "summary": report.summary | ({"wrong_labels": asdict(wrong)} if wrong else {}),
+        "do_first": [
+            asdict(thing)
+            | {"points": round(thing.points, 3)}
+            | {"command": list_command(report, ",".join(thing.codes))}
+            for thing in report.first
+        ],
         "costs": [asdict(cost) for cost in report.costs],
         **{status: report.n_settled.get(status, 0) for status in SETTLED_AS},
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
@@ -75,12 +76,10 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         # of a large fold: every field, but no sentence and no figures
         short = {} if whole else {"message": "", "evidence": {}}
         yield (",\n" if number else "\n") + dumped(finding_facts(one) | short)
-    tail = {"completeness": list(report.completeness), "timing": _timing(report)}
+    # A time means nothing without the machine and the program that it was taken with.
+    taken_with = {"created": report.created, "tool": report.tool, "machine": report.machine}
+    tail = {"completeness": list(report.completeness), "timing": taken_with | dict(report.timing)}
     yield "\n]," + dumped(tail)[1:] + "\n"
-
-
-def _wrong_labels(report: Report) -> dict[str, Any]:
-    return {} if report.wrong_labels is None else {"wrong_labels": asdict(report.wrong_labels)}
 
 
 def dumped(value: Any) -> str:
@@ -111,11 +110,6 @@ def _fold_facts(check: CheckSummary, fold: Fold) -> dict[str, Any]:
     }
 
 
-def _first_thing(report: Report, thing: FirstThing) -> dict[str, Any]:
-    facts = asdict(thing) | {"points": round(thing.points, 3)}
-    return facts | {"command": list_command(report, ",".join(thing.codes))}
-
-
 def _failed_part(part: FailedPart) -> dict[str, str]:
     return {"code": part.code, "name": part.name, "error": part.error, "place": part.place}
 
@@ -141,13 +135,6 @@ def dataset_facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _timing(report: Report) -> dict[str, Any]:
-    # A time means nothing without the machine and the program that it was taken with.
-    return {
-        "created": report.created, "tool": report.tool, "machine": report.machine, **report.timing
-    }  # fmt: skip
-
-
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes nothing
@@ -161,15 +148,18 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
     bases = _bases(report.dataset.roots)
+    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
+    name, _, version = report.tool.partition(" ")
+    driver = {"name": name, "rules": [_rule(check) for check in rules]}
     head = {
         # First, so that the head of the file says whose it is.
         "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
-        "tool": {"driver": _driver(report, rules)},
+        "tool": {"driver": driver | ({"version": version} if version else {})},
         "originalUriBaseIds": {
             base: {"uri": f"{_file_uri(folder)}/"} for folder, base in bases.items()
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(report)],
+        "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes}],
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
@@ -178,18 +168,6 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
         result = _result(finding, places, bases)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
-
-
-def _invocation(report: Report) -> dict[str, Any]:
-    """Return whether the audit is complete; each part that failed is a notification."""
-    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
-    return {"executionSuccessful": not notes, "toolExecutionNotifications": notes}
-
-
-def _driver(report: Report, rules: Iterable[CheckSummary]) -> dict[str, Any]:
-    name, _, version = report.tool.partition(" ")
-    found = {"name": name, "rules": [_rule(check) for check in rules]}
-    return found | ({"version": version} if version else {})
 
 
 def _rule(check: CheckSummary) -> dict[str, Any]:
@@ -209,7 +187,11 @@ def _result(
     found: ReportedFinding, places: Mapping[str, int], bases: Mapping[str, str]
 ) -> dict[str, Any]:
     files = zip_longest(found.sample_ids[:LOCATED], found.uris[:LOCATED], fillvalue="")
-    located = [_location(sample, uri, bases) for sample, uri in files]
+    located = [
+        (_physical(_artifact(uri, bases)) if uri else _root_location(bases))
+        | {"logicalLocations": [{"fullyQualifiedName": sample}]}
+        for sample, uri in files
+    ]
     # Code hosts match results between runs by these fingerprints.
     result: dict[str, Any] = {
         "ruleId": found.code,
@@ -228,11 +210,6 @@ def _result(
     if located[1:]:
         result["relatedLocations"] = located[1:]
     return result
-
-
-def _location(sample: str, uri: str, bases: Mapping[str, str]) -> dict[str, Any]:
-    found = _physical(_artifact(uri, bases)) if uri else _root_location(bases)
-    return {**found, "logicalLocations": [{"fullyQualifiedName": sample}]}
 
 
 def _artifact(uri: str, bases: Mapping[str, str]) -> dict[str, str]:
@@ -263,14 +240,10 @@ def _bases(roots: Mapping[str, str]) -> dict[str, str]:
         name, number = plain, 2
         while name in bases.values():
             name, number = f"{plain}_{number}", number + 1
-        bases.setdefault(_folder(path_of(root) or root), name)
+        place = path_of(root) or root
+        is_table = place.rpartition(".")[2].lower() in FORMATS and not os.path.isdir(place)
+        bases.setdefault(os.path.dirname(place) if is_table else place, name)
     return bases
-
-
-def _folder(root: str) -> str:
-    """Return where a root's files lie: that of a manifest is its folder."""
-    is_table = root.rpartition(".")[2].lower() in FORMATS and not os.path.isdir(root)
-    return os.path.dirname(root) if is_table else root
 
 
 def _file_uri(path: str) -> str:
@@ -287,10 +260,11 @@ def to_junit(report: Report) -> Iterator[str]:
         "testsuites", name=_plain(f"audit of {visible(report.dataset.name)}")
     )
     suites = [_checks_suite(report)]
-    if report.expected:
-        suites.append(_expectations_suite(report.expected))
+    suites += [_expectations_suite(report.expected)] if report.expected else []
     for suite in suites:
-        _count(suite)
+        suite.set("tests", str(len(suite.findall("testcase"))))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
         root.append(suite)
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, 0)) for suite in suites)))
@@ -342,19 +316,11 @@ def _finding_lines(report: Report, check: CheckSummary) -> Iterator[str]:
 def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name="expectations")
     for one in outcomes:
-        if one.met:
-            case = _case("expectations", one.name, "system-out", None, one.message)
-        else:
-            kind = "inconclusive" if one.met is None else "not met"
-            case = _case("expectations", one.name, "failure", f"{kind}: {one.message}")
-        suite.append(case)
+        unmet = "inconclusive: " if one.met is None else "not met: "
+        said = (None, one.message) if one.met else (f"{unmet}{one.message}", "")
+        tag = "system-out" if one.met else "failure"
+        suite.append(_case("expectations", one.name, tag, *said))
     return suite
-
-
-def _count(suite: ElementTree.Element) -> None:
-    suite.set("tests", str(len(suite.findall("testcase"))))
-    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
 
 
 def _case(

@@ -1,4 +1,4 @@
-"""The card of one file (`audit.results.file_details`) as text for a terminal."""
+"""The card of one file, and the evidence between two files, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from rich.text import Text
 
 from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.results.costs import TRAIN_SPLITS
-from audit.results.file_details import FileCard, Measurement, Rank
-from audit.results.formatting import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
+from audit.results.file_details import FileCard, Rank
+from audit.results.formatting import (
+    ICONS,
+    ON_DISK,
+    VERDICTS,
+    bytes_text,
+    counted,
+    named_ids,
+    number_text,
+)
+from audit.results.pair_details import PairCard
 from dataset_preflight.foundation.terminal import visible
 
 EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked
@@ -22,7 +31,9 @@ TOLD = ("status", "error")  # already in the line `state`
 
 def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
     """Return the card for a terminal of `width` columns, with ANSI colours if `color`."""
-    parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card), *_metadata_lines(card)]
+    parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card)]
+    if rows := [(k, number_text(v)) for k, v in card.metadata.items() if v is not None]:
+        parts += [heading("From the manifest"), fact_table(rows)]
     return rendered(Group(*parts, *_measurement_table(card), *_next(card)), width, color)
 
 
@@ -71,15 +82,6 @@ def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
         yield Text(f"  and {card.n_twins - len(card.twins):,} more", style="dim")
 
 
-def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
-    rows = [
-        (name, number_text(value)) for name, value in card.metadata.items() if value is not None
-    ]
-    if rows:
-        yield heading("From the manifest")
-        yield fact_table(rows)
-
-
 def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
@@ -96,19 +98,15 @@ def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
         if measured.name in TOLD:
             continue
         ranks = [_rank(measured.in_class)] if label is not None else []
-        row = (Text(f"  {measured.name}"), Text(_value(measured)), *ranks)
+        is_hash = measured.name in ("phash", "dhash")
+        value = f"{measured.value:016x}" if is_hash else number_text(measured.value)
+        row = (Text(f"  {measured.name}"), Text(value), *ranks)
         table.add_row(*row, _rank(measured.in_dataset), Text(measured.doc))
     yield table
     sizes = f"all: {counted(card.dataset_size, 'file')}"
     if label is not None:
         sizes = f"class {visible(label)}: {counted(card.class_size, 'file')}; {sizes}"
     yield Text(f"  {sizes}", style="dim")
-
-
-def _value(measured: Measurement) -> str:
-    if measured.name in ("phash", "dhash"):
-        return f"{measured.value:016x}"
-    return number_text(measured.value)
 
 
 def _rank(rank: Rank | None) -> Text:
@@ -136,3 +134,43 @@ def _next(card: FileCard) -> Iterator[RenderableType]:
         yield heading("Next")
         shown = dict.fromkeys(map(visible, commands))
         yield from (Text(f"  {command}", style="bold") for command in shown)
+
+
+def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:
+    """Return the evidence for a terminal of `width` columns, with ANSI colours if `color`."""
+    names = Text(f"{visible(card.first)}\n{visible(card.second)}", style="bold")
+    table = fact_table(evidence_lines(card))
+    return rendered(Group(names, heading("Evidence"), table), width, color)
+
+
+def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
+    """Return the evidence as (name, value), the verdict first."""
+    lines = [("verdict", VERDICTS[card.kind])]
+    if card.distance is not None:
+        lines.append(("hashes", f"{card.distance} of 64 bits differ (phash)"))
+    if card.score is None:
+        lines.append(("match score", "none: a thumbnail is missing or blank"))
+    else:
+        bound = "" if card.threshold is None else f" (threshold {card.threshold:+.2f})"
+        source = "stored by the scan, decides" if card.stored else "of the thumbnails, computed now"
+        lines.append(("match score", f"{card.score:+.2f}{bound}, {source}"))
+        if card.stored and card.thumbnail_score is not None:
+            rest = card.score - card.thumbnail_score
+            lines.append(
+                ("its parts", f"thumbnails {card.thumbnail_score:+.2f}, other checks {rest:+.2f}")
+            )
+        lines.append(("similarity", f"{card.similarity:.3f} (correlation of gradients, -1..1)"))
+        lines.append(("overlap", f"{card.overlap:.0%} of one image"))
+        if card.kind != "different":
+            lines.append(("change", f"{card.transformation} (first to second)"))
+    if card.looked:
+        lines.append(("verified", "at full resolution"))
+    elif card.rechecked:
+        decides = "" if card.stored else ", decides"
+        lines.append(("full-resolution check", f"{card.rechecked}{decides}"))
+    if card.group_scores and not card.stored:
+        scores = " and ".join(f"{score:+.2f}" for score in card.group_scores)
+        lines.append(("decided by", f"the scores against {card.representative}: {scores}"))
+    if card.grouped:
+        lines.append(("duplicate group", f"of {card.representative}"))
+    return lines

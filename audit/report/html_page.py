@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from audit.report.boxes import SPLITS, render_boxes
 from audit.report.screen import the_rest
-from audit.report.thumbnails import ReportThumbnails, thumbnails_of
+from audit.report.thumbnails import Thumbnail, thumbnails_of
 from audit.results import formatting as wording
 from audit.results.file_details import FileCard
-from audit.results.report_data import SCHEMA, Dataset, Member, Report
+from audit.results.report_data import SCHEMA, Card, Dataset, Report
 from dataset_preflight.foundation.pages import render_page
 from dataset_preflight.foundation.terminal import visible
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 TINY = 64  # px: below this a thumbnail is enlarged with its pixels kept sharp
-NO_PICTURES = ReportThumbnails({}, 0)
 STRIP = 4  # pictures of a check in a notebook
 ROW, BAR, HEAD = 20, 12, 24  # px of the bars of classes
 NAME, COLUMN, COUNT = 190, 190, 58  # px: class names, one split, room for its count
@@ -29,16 +28,16 @@ MOST, FEWEST = 30, 10  # classes that are drawn of many
 LETTERS = 26  # of a class name
 
 
-def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
+def to_html(report: Report, pictures: tuple[Mapping[str, Thumbnail], int] = ({}, 0)) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
-    data, made = report.dataset, len(pictures.by_id)
+    data, (thumbnails, wanted) = report.dataset, pictures
     first = [code for thing in report.first for code in thing.codes]
     found = [check for check in report.checks if check.counts.total]
     found.sort(key=lambda c: (-c.counts.error, -c.counts.warning, c.code))
     found.sort(key=lambda c: first.index(c.code) if c.code in first else len(first))
     examined = list(report.completeness)
-    if made < pictures.wanted:
-        examined.append(f"Thumbnails of {made:,} of {pictures.wanted:,} example images.")
+    if len(thumbnails) < wanted:
+        examined.append(f"Thumbnails of {len(thumbnails):,} of {wanted:,} example images.")
     return render_page(
         "audit/report/page.html",
         visible,
@@ -60,7 +59,7 @@ def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
         boxes=render_boxes(report.boxes),
         found=found,
         rest=[*the_rest(report)],
-        pictures=pictures.by_id,
+        pictures=thumbnails,
         tiny=TINY,
         from_markdown=from_markdown,
         silent=sorted(f"{c.code} {c.name}" for c in report.checks if not c.counts.total),
@@ -135,7 +134,7 @@ def _class_row(
     return shapes
 
 
-def to_fragment(report: Report, pictures: ReportThumbnails) -> str:
+def to_fragment(report: Report, pictures: Mapping[str, Thumbnail]) -> str:
     """Return the report in brief, for a notebook: counts, checks, a strip of the worst pictures."""
     found = [check for check in report.checks if check.counts.total]
     members = [dict.fromkeys(m for e in check.examples for m in e.members) for check in found]
@@ -146,15 +145,15 @@ def to_fragment(report: Report, pictures: ReportThumbnails) -> str:
         wording=wording,
         classes=len(set(report.dataset.by_class()) - {None}),
         rows=[(check, list(of)[:STRIP]) for check, of in zip(found, members, strict=True)],
-        pictures=pictures.by_id,
+        pictures=pictures,
     )
 
 
 def picture_html(card: FileCard) -> str:
     """Return the picture of a file as an element for a notebook, or why there is none."""
     sample = card.sample
-    known = (card.value(name) for name in ("status", "error_kind", "error", "content_hash"))
-    member = Member(sample.id, sample.uri, sample.split, sample.label, *known)
-    (picture,) = thumbnails_of([member])
+    names = ("status", "error_kind", "error", "content_hash")
+    shown = Card(sample.id, sample.uri, **{name: card.value(name) for name in names})
+    (picture,) = thumbnails_of([shown])
     template = "audit/report/notebook.html"
-    return render_page(template, visible, picture=picture, name=member.id)
+    return render_page(template, visible, picture=picture, name=sample.id)

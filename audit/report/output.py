@@ -47,10 +47,10 @@ def render(
 
         return iter([to_markdown(report)])
     if format == "html":
-        from audit.report.html_page import NO_PICTURES, to_html
+        from audit.report.html_page import to_html
         from audit.report.thumbnails import make_thumbnails
 
-        return iter([to_html(report, make_thumbnails(report) if pictures else NO_PICTURES)])
+        return iter([to_html(report, make_thumbnails(report) if pictures else ({}, 0))])
     from audit.report import documents
 
     made = {"json": documents.to_json, "sarif": documents.to_sarif, "xml": documents.to_junit}
@@ -80,7 +80,7 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
     """
     from audit.report.card import to_card, to_croissant
     from audit.report.documents import dumped
-    from audit.results.card_facts import collect_facts
+    from audit.results.run_report import collect_facts
 
     if path.suffix.lower() != ".md":
         raise UsageError(f"{path}: a data card is Markdown: use -o card.md.")
@@ -138,16 +138,11 @@ def _refuse_other_files(report: Report, path: Path) -> None:
         )
     if place.is_relative_to(run) and place.parent != run:
         raise UsageError(f"{path} is inside the run: choose another path with -o.")
-    if place.is_dir() or (place.exists() and not _is_report(place)):
+    is_report = not place.exists()
+    with suppress(OSError), open(place, "rb", opener=regular) as file:
+        head = file.read(MARKED)
+        is_report = not head or SCHEMA.encode() in head or head.startswith(TITLE.encode())
+    if not is_report:
         raise UsageError(
             f"{path} exists and is not a report: choose another name with -o, or remove it."
         )
-
-
-def _is_report(path: Path) -> bool:
-    try:
-        with open(path, "rb", opener=regular) as file:
-            head = file.read(MARKED)
-    except OSError:
-        return False
-    return not head or SCHEMA.encode() in head or head.startswith(TITLE.encode())

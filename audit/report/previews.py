@@ -1,8 +1,6 @@
-"""Pictures of the app: thumbnails kept on disk, one picture large, and the difference of two.
+"""Images of the app: thumbnails in a bounded cache, one image large, the difference of two.
 
-Thumbnails lie in a cache by content, bounded to `LIMIT_BYTES`; those viewed longest ago go first.
-For a difference the second picture is registered in the best of eight orientations, because
-otherwise every edge would differ.
+For a difference the second image is registered in the best of eight orientations.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from audit.report.thumbnails import (
     thumbnails_of,
 )
 from audit.results.boxes import Box, draw_boxes
-from audit.results.images import Card
+from audit.results.report_data import Card
 from audit.run.synced_files import DRAFT
 
 SMALL = 256  # px
@@ -178,20 +176,17 @@ def difference(first: Card, second: Card) -> PictureDifference:
     a, b = (preview_sample(card, COMPARED)[0] for card in (first, second))
     if a.pixels is None or b.pixels is None:
         return PictureDifference(error=a.error or b.error)
-    return _compare(a.pixels, b.pixels)
-
-
-def _compare(a: Pixels, b: Pixels) -> PictureDifference:
-    oriented, way = _best_orientation(a, b)
-    laid, covered = _register(a, oriented)
-    gap = np.abs(a.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
+    oriented, way = _best_orientation(a.pixels, b.pixels)
+    laid, covered = _register(a.pixels, oriented)
+    gap = np.abs(a.pixels.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
     gap[~covered] = 0
     shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
     shown[~covered] = (shown[~covered] // 2) + 60
     mean = float(gap[covered].mean()) if covered.any() else 255.0
     return PictureDifference(
-        jpeg(a, 90), jpeg(b, 90), jpeg(laid, 90), jpeg(shown, 90), mean, float(covered.mean()), way
-    )
+        jpeg(a.pixels, 90), jpeg(b.pixels, 90), jpeg(laid, 90), jpeg(shown, 90), mean,
+        float(covered.mean()), way,
+    )  # fmt: skip
 
 
 def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:

@@ -17,16 +17,15 @@ from rich.text import Text
 
 from audit.checking.check import all_checks
 from audit.records import Severity
-from audit.report.text import STYLES, alarm_line, heading, rendered
+from audit.report.text import STYLES, alarm_line, heading, rendered, verdict_line
 from audit.results.formatting import (
     ICONS,
     counted,
     finding_line,
-    headline,
     list_command,
     severity_counts,
 )
-from audit.results.report_data import FirstThing, Report, total_counts
+from audit.results.report_data import Counts, FirstThing, Report
 from audit.results.run_report import stream_findings
 from audit.sources.listed_splits import NOT_USED
 from dataset_preflight.foundation.terminal import visible
@@ -40,19 +39,18 @@ _KNOWN = {"manifest": "rows of a manifest", "flat": "one folder"}
 
 def to_screen(report: Report, width: int = 100, color: bool = False, ends: str = "") -> str:
     """Return what a scan prints last; `ends`: why the exit code is not 0, a sentence."""
-    worst = Severity.ERROR if report.failed else report.counts.worst
-    style = "bold green" if worst is None else STYLES[worst]
-    lines = [
-        *alarm_line(report),
-        _source(report),
-        Text("\n" + visible(headline(report)), style=style),
-    ]
+    lines = [*alarm_line(report), _source(report), verdict_line(report)]
     if report.first:
         lines.append(heading("Fix first"))
         for number, thing in enumerate(report.first, 1):
             lines += _thing(report, thing, number, width)
     lines.append(Text(""))
-    lines += [_hanging(label, said, width) for label, said in the_rest(report, ends) if said]
+    for label, said in the_rest(report, ends):
+        rows = textwrap.wrap(
+            visible(said), width, initial_indent=f"{label} ", subsequent_indent="  ", max_lines=3,
+            placeholder=" …", break_on_hyphens=False,
+        )  # fmt: skip
+        lines += [Text("\n".join(rows))] if said else []
     lines += [heading("Next"), *_next(report)]
     return rendered(Group(*lines), width, color)
 
@@ -90,7 +88,8 @@ def not_examined(report: Report) -> list[str]:
     lost = sum(data.status.values()) - data.status.get("ok", 0) - data.status.get("damaged", 0)
     if lost:
         said.append(f"{counted(lost, 'file')} (unreadable)")
-    if report.boxes is not None and report.boxes.boxes and not _ran_with_predictions(report):
+    ran = {c.code for c in report.checks if not c.completeness.startswith("0 ")}
+    if report.boxes is not None and report.boxes.boxes and "BOX027" not in ran:
         said.append("missing and misplaced objects (needs --predictions FILE)")
     found = [UNSURE.search(check.completeness) for check in report.checks]
     if unsure := sum(int(match[1].replace(",", "")) for match in found if match):
@@ -100,10 +99,6 @@ def not_examined(report: Report) -> list[str]:
     if report.not_run:
         said.append(f"{counted(len(report.not_run), 'check')} (excluded by --checks)")
     return said
-
-
-def _ran_with_predictions(report: Report) -> bool:
-    return any(c.code == "BOX027" and not c.completeness.startswith("0 ") for c in report.checks)
 
 
 def _source(report: Report) -> Text:
@@ -137,25 +132,17 @@ def _thing(report: Report, thing: FirstThing, number: int, width: int) -> Iterat
     command = visible(list_command(report, ",".join(thing.codes)))
     # a command stays whole, so that it can be run: a long one takes the room of the sentence
     most = max(1, LINES - len(command) // (width - 5))
-    for row, line in enumerate(_shortened(visible(thing.message), width - 5, most)):
+    lines = textwrap.wrap(
+        visible(thing.message), width - 5, max_lines=most, placeholder=" …",
+        break_on_hyphens=False,
+    )  # fmt: skip
+    for row, line in enumerate(lines):
         yield (icon if row == 0 else Text("     ")).append(line, style="not bold default")
     names = thing.example_text
     room = width - 5 - len(command) - 2
     if len(names) > room:
         names = names[: max(room - 1, 0)] + "…" if room > 12 else ""
     yield Text("     ").append(f"{names}  " if names else "", style="bold").append(command, "dim")
-
-
-def _shortened(text: str, width: int, most: int) -> list[str]:
-    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
-
-
-def _hanging(label: str, said: str, width: int) -> Text:
-    lines = textwrap.wrap(
-        visible(said), width, initial_indent=f"{label} ", subsequent_indent="  ", max_lines=3,
-        placeholder=" …", break_on_hyphens=False,
-    )  # fmt: skip
-    return Text("\n".join(lines))
 
 
 def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
@@ -167,11 +154,15 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     yield "Custom checks:", ", ".join(custom) + f": audit report {run}" if custom else ""
     rest = [check for check in rest if check.code in all_checks()]
     if rest:
+        # a fault that two checks report counts once
+        names = [severity.value for severity in Severity]
+        once = ((getattr(c.counts, n) - getattr(c.repeats, n) for c in rest) for n in names)
+        counts = Counts(*map(sum, once))
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
         more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""
         yield (
             "Other findings:",
-            f"{severity_counts(total_counts(rest))} ({codes}{more}): audit report {run}",
+            f"{severity_counts(counts)} ({codes}{more}): audit report {run}",
         )
     elif not report.counts.total:
         yield "Passed:", f"{counted(len(report.checks), 'check')}: audit report {run}"

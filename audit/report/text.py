@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.report.boxes import box_sentences
 from audit.results.formatting import (
@@ -31,7 +30,7 @@ from audit.results.formatting import (
     size_rows,
     source_notes,
 )
-from audit.results.report_data import CheckSummary, Counts, Example, Fold, Report
+from audit.results.report_data import Report
 from audit.results.run_report import stream_findings
 from dataset_preflight.foundation.terminal import visible
 
@@ -46,15 +45,17 @@ def to_text(
 
     `examples`: most of each code; without `full` the dataset's tables are left out.
     """
-    parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
+    parts: list[RenderableType] = [*alarm_line(report), _title(report), verdict_line(report)]
     if report.counts.total:
         parts += [_code_table(report), *_worst(report, examples)]
-    if full:
-        parts += list(_dataset(report))
+    parts += _dataset(report) if full else ()
     if report.costs:
         parts.append(_bullets("Impact on the evaluation", [cost.message for cost in report.costs]))
-    parts += [_bullets("Examined", report.completeness), _next(report)]
-    return rendered(Group(*parts), width, color)
+    parts += [_bullets("Examined", report.completeness), heading("Next")]
+    commands = Table.grid(padding=(0, 2, 0, 0))
+    for command, gives in next_commands(report):
+        commands.add_row(Text("  " + visible(command), style="bold"), Text(gives, style="dim"))
+    return rendered(Group(*parts, commands), width, color)
 
 
 def rendered(what: RenderableType, width: int, color: bool) -> str:
@@ -82,16 +83,6 @@ def fact_table(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def severity_text(counts: Counts) -> Text:
-    """Return the counts by severity, zeros left out, each in its colour."""
-    counts_text = Text()
-    for severity, n in counts.items():
-        if n:
-            gap = " " if counts_text else ""
-            counts_text.append(gap).append(f"{ICONS[severity]} {n:,}", STYLES[severity])
-    return counts_text or Text("-", style="dim")
-
-
 def alarm_line(report: Report) -> list[Text]:
     """Return the line above all others, or none."""
     said = alarm(report)
@@ -114,7 +105,8 @@ def _title(report: Report) -> RenderableType:
     return Group(title, Text(layout, style="dim"), Text(made, style="dim"))
 
 
-def _verdict(report: Report) -> Text:
+def verdict_line(report: Report) -> Text:
+    """Return the headline after an empty line, in the colour of the worst severity."""
     worst = Severity.ERROR if report.failed else report.counts.worst
     style = "bold green" if worst is None else STYLES[worst]
     return Text("\n").append(visible(headline(report)), style=style)
@@ -129,7 +121,8 @@ def _code_table(report: Report) -> RenderableType:
     for check in report.checks:
         worst = check.counts.worst
         if worst is not None:
-            row = (Text(check.code, STYLES[worst]), Text(check.name), severity_text(check.counts))
+            counts = (Text(f"{ICONS[s]} {n:,}", STYLES[s]) for s, n in check.counts.items() if n)
+            row = (Text(check.code, STYLES[worst]), Text(check.name), Text(" ").join(counts))
             table.add_row(*row, f"{check.n_files:,}" if check.n_files else "all")
     return Padding(table, (1, 0, 0, 2))
 
@@ -140,33 +133,25 @@ def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
         # Errors get the room: a terminal holds some forty lines.
         grave = check.counts.worst is Severity.ERROR
         for fold in check.folds:
-            yield Padding(_fold(report, check, fold), (0, 0, 0, 2))
+            such = [
+                f"such as {named_ids(e.finding.sample_ids, e.finding.n_samples)}: "
+                f"{visible(e.finding.message)}"
+                for e in fold.examples[:1]
+            ]
+            command = Text(f"full list: {visible(list_command(report, check.code))}", style="dim")
+            yield _item(fold.severity, check.code, fold_line(fold), *map(Text, such), command)
         shown = check.worst[: examples if grave else (examples + 1) // 2]
-        for example in shown:
-            yield Padding(_example(check, example), (0, 0, 0, 2))
+        for found in (example.finding for example in shown):
+            who = named_ids(found.sample_ids, found.n_samples)
+            yield _item(found.severity, check.code, who, Text(visible(found.message)))
         more = check.n_single - len(shown)
         if shown and more:
             yield Padding(Text(f"{more:,} more of {check.code}", style="dim"), (0, 0, 0, 4))
 
 
-def _fold(report: Report, check: CheckSummary, fold: Fold) -> RenderableType:
-    head = Text(f"{ICONS[fold.severity]} {check.code} ", style=STYLES[fold.severity])
-    head.append(fold_line(fold), style="bold")
-    lines: list[RenderableType] = [head]
-    if fold.examples:
-        found = fold.examples[0].finding
-        who = named_ids(found.sample_ids, found.n_samples)
-        lines.append(Padding(Text(f"such as {who}: {visible(found.message)}"), (0, 0, 0, 2)))
-    command = visible(list_command(report, check.code))
-    lines.append(Padding(Text(f"full list: {command}", style="dim"), (0, 0, 0, 2)))
-    return Group(*lines)
-
-
-def _example(check: CheckSummary, example: Example) -> RenderableType:
-    found = example.finding
-    head = Text(f"{ICONS[found.severity]} {check.code} ", style=STYLES[found.severity])
-    head.append(named_ids(found.sample_ids, found.n_samples), style="bold")
-    return Group(head, Padding(Text(visible(found.message)), (0, 0, 0, 2)))
+def _item(severity: Severity, code: str, title: str, *lines: Text) -> RenderableType:
+    head = Text(f"{ICONS[severity]} {code} ", style=STYLES[severity]).append(title, style="bold")
+    return Padding(Group(head, *(Padding(line, (0, 0, 0, 2)) for line in lines)), (0, 0, 0, 2))
 
 
 def finding_lines(report: Report, code: str) -> Iterator[str]:
@@ -179,9 +164,10 @@ def _dataset(report: Report) -> Iterator[RenderableType]:
     data = report.dataset
     yield heading("Dataset")
     if set(data.by_class()) - {None}:
-        yield Padding(_class_table(report), (0, 0, 1, 2))
+        head = ("class", *(visible(split or "files") for split in data.by_split()))
+        yield _count_table(head, class_rows(data, CLASSES), 1)
     if report.boxes is not None and report.boxes.boxes:
-        yield Padding(_object_table(report.boxes), (0, 0, 1, 2))
+        yield _count_table(OBJECT_HEAD, object_rows(report.boxes, CLASSES), 2)
     formats = ", ".join(f"{visible(name)} {n:,}" for name, n in data.formats.items())
     yield Text(f"  formats: {formats}")
     for name, low, middle, high in size_rows(data):
@@ -192,25 +178,17 @@ def _dataset(report: Report) -> Iterator[RenderableType]:
         yield Text(f"  {visible(note)}")
 
 
-def _class_table(report: Report) -> Table:
-    data = report.dataset
+def _count_table(head: Sequence[str], rows: Iterable[Sequence[str]], n_names: int) -> Padding:
+    """Return a table whose first `n_names` columns are names and the others counts."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("class", overflow="ellipsis", no_wrap=True)
-    for split in data.by_split():
-        table.add_column(visible(split or "files"), justify="right")
-    for name, *counts in class_rows(data, CLASSES):
-        table.add_row(Text(name), *counts)
-    return table
-
-
-def _object_table(stats: BoxStatistics) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in OBJECT_HEAD:
-        words = name in OBJECT_HEAD[:2]
-        table.add_column(name, overflow="ellipsis", justify="left" if words else "right")
-    for row in object_rows(stats, CLASSES):
+    for column, name in enumerate(head):
+        table.add_column(
+            name, overflow="ellipsis", justify="left" if column < n_names else "right",
+            no_wrap=n_names == 1 and column == 0,
+        )  # fmt: skip
+    for row in rows:
         table.add_row(*map(Text, row))
-    return table
+    return Padding(table, (0, 0, 1, 2))
 
 
 def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:
@@ -218,10 +196,3 @@ def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:
     for sentence in sentences:
         rows.add_row(Text("  -"), Text(visible(sentence)))
     return Group(heading(title), rows)
-
-
-def _next(report: Report) -> RenderableType:
-    rows = Table.grid(padding=(0, 2, 0, 0))
-    for command, gives in next_commands(report):
-        rows.add_row(Text("  " + visible(command), style="bold"), Text(gives, style="dim"))
-    return Group(heading("Next"), rows)

@@ -7,37 +7,21 @@ that crashed or hung a decoder in the scan, or was a bomb, is not opened again.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Protocol
 
 import cv2
 
 from audit.picture.pixels import Pixels
 from audit.picture.preview import Preview, open_previews
-from audit.results.report_data import Example, Member, Report
+from audit.results.report_data import Card, Example, Report
 from audit.sources.paths import reading_place
 
 LONGEST = 160  # px
 QUALITY = 62
 LIMIT = 200  # thumbnails a page
 CHANGED = "changed since the scan"
-
-
-class Pictured(Protocol):
-    """What must be known of a sample to open its picture: a `Member` or a card of the app."""
-
-    @property
-    def uri(self) -> str: ...  # noqa: D102
-    @property
-    def status(self) -> str | None: ...  # noqa: D102
-    @property
-    def error_kind(self) -> str | None: ...  # noqa: D102
-    @property
-    def error(self) -> str | None: ...  # noqa: D102
-    @property
-    def content_hash(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +44,23 @@ class Thumbnail:
         return f"data:image/jpeg;base64,{text}" if text else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportThumbnails:
-    """Thumbnails by sample id, and how many pictures the examples name."""
+def make_thumbnails(report: Report, limit: int = LIMIT) -> tuple[dict[str, Thumbnail], int]:
+    """Return thumbnails by sample id of the first `limit` images, and how many there are in all.
 
-    by_id: Mapping[str, Thumbnail]
-    wanted: int
-
-
-def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
-    """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
-    members = list(dict.fromkeys(_by_rank(report)))
+    The worst example of every code comes first, then the next one of every code.
+    """
+    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.examples for c in report.checks))
+    examples = [example for row in rows for example in row if example]
+    members = list(dict.fromkeys(member for example in examples for member in example.members))
     ends = [member for _, two in (report.needs.ends if report.needs else ()) for member in two]
     shown = [*dict.fromkeys([*members[:limit], *ends])]
     thumbnails = thumbnails_of(shown)
     by_id = {member.id: small for member, small in zip(shown, thumbnails, strict=True)}
-    return ReportThumbnails(by_id, len({*members, *ends}))
-
-
-def _by_rank(report: Report) -> Iterator[Member]:
-    """Yield the examples' members: of all codes the worst example, then of all the next one."""
-    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.examples for c in report.checks))
-    for row in rows:
-        for example in row:
-            yield from example.members if example else ()
+    return by_id, len({*members, *ends})
 
 
 def thumbnails_of(
-    samples: Sequence[Pictured], longest: int = LONGEST, quality: int = QUALITY
+    samples: Sequence[Card], longest: int = LONGEST, quality: int = QUALITY
 ) -> list[Thumbnail]:
     """Return the small pictures of some samples; never raises for what is in the files."""
     ways = [_openable(sample) for sample in samples]
@@ -99,7 +72,7 @@ def thumbnails_of(
     ]
 
 
-def _thumbnail(sample: Pictured, preview: Preview, quality: int) -> Thumbnail:
+def _thumbnail(sample: Card, preview: Preview, quality: int) -> Thumbnail:
     if preview.pixels is None:
         return Thumbnail(error=preview.error)
     data = jpeg(preview.pixels, quality)
@@ -110,7 +83,7 @@ def _thumbnail(sample: Pictured, preview: Preview, quality: int) -> Thumbnail:
     return Thumbnail(data, width, height, note=note)
 
 
-def preview_sample(sample: Pictured, longest: int) -> tuple[Preview, str]:
+def preview_sample(sample: Card, longest: int) -> tuple[Preview, str]:
     """Return the picture of a sample, reduced, and a note on it; or why there is none, twice."""
     path, reason = _openable(sample)
     if reason:
@@ -119,18 +92,18 @@ def preview_sample(sample: Pictured, longest: int) -> tuple[Preview, str]:
     return preview, preview.error or _change_note(sample, preview)
 
 
-def _openable(sample: Pictured) -> tuple[str, str]:
+def _openable(sample: Card) -> tuple[str, str]:
     """Return the path of a sample's file, and why it is not opened, "" where it is."""
     if sample.error_kind in ("crashed", "timeout", "bomb", "memory", "io"):
         return "", f"{sample.error_kind}: {sample.error or 'not opened again'}"
     return (reading_place(sample.uri), "") if sample.uri else ("", "on another machine")
 
 
-def _change_note(sample: Pictured, preview: Preview) -> str:
+def _change_note(sample: Card, preview: Preview) -> str:
     return CHANGED if sample.content_hash not in (None, preview.content_hash) else ""
 
 
-def damage_note(sample: Pictured) -> str:
+def damage_note(sample: Card) -> str:
     """Return what is wrong with a picture that decodes in part, "" for a sound one."""
     return sample.error_kind or "" if sample.status == "damaged" else ""
 

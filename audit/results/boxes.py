@@ -1,7 +1,6 @@
-"""Annotated pictures, those with findings first, and what is drawn on them.
+"""Annotated images, those with findings first, and what is drawn on them.
 
-An index of a narrow row a picture is made in memory once a version. Boxes are stored in px; the
-unit and frame of outlines and keypoints are applied to the pictures of a page.
+The unit and frame of outlines and keypoints are applied to the images of a page.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ import numpy as np
 from audit.picture.pixels import Pixels
 from audit.records import Severity
 from audit.results.filters import Where, all_of
-from audit.results.images import Card, read_cards
+from audit.results.images import cards
 from audit.results.reader import reads
+from audit.results.report_data import Card
 from audit.run.store import Store
 
 MOST = 1000  # objects drawn of one picture
@@ -74,14 +74,19 @@ _SHAPES = f"""
 """
 
 
-def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
+@reads()
+def load_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
     """Return the boxes of some samples by id; a sample without any, and a run without, has none."""
     # Not DESCRIBE: where there is no such table, DuckDB would look for a Python variable.
     asked = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'boxes'"
     if not samples or store.scalar(asked) is None:
         return {}
     rows = store.rows(_BOXES, [min(samples), max(samples), list(samples)])
-    shapes = _shapes(store, rows)
+    keys = sorted({row["image_key"] for row in rows})
+    shapes: dict[tuple[str, str, int], list[tuple[str, list[float | None]]]] = {}
+    for shape in store.rows(_SHAPES, [keys]) if keys else ():
+        place = (shape["file"], shape["image_key"], shape["entry"])
+        shapes.setdefault(place, []).append((shape["kind"], shape["points"] or []))
     found: dict[str, list[Box]] = {}
     for row in rows:
         outlined = shapes.get((row["file"], row["image_key"], row["entry"]), [])
@@ -94,9 +99,6 @@ def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...
             )
         )  # fmt: skip
     return {sample: tuple(boxes) for sample, boxes in found.items()}
-
-
-load_boxes = reads()(read_boxes)
 
 
 def box_of_finding(evidence: Mapping[str, Any]) -> Callable[[Box], bool] | None:
@@ -123,17 +125,6 @@ def boxes_after(boxes: Sequence[Box], fixes: Sequence[Mapping[str, Any]]) -> tup
             x, y, wide, high = after
             left[place] = replace(box, x=x, y=y, width=wide, height=high, rings=())
     return tuple(left.values())
-
-
-def _shapes(
-    store: Store, rows: Sequence[Mapping[str, Any]]
-) -> dict[tuple[str, str, int], list[tuple[str, list[float | None]]]]:
-    keys = sorted({row["image_key"] for row in rows})
-    shapes: dict[tuple[str, str, int], list[tuple[str, list[float | None]]]] = {}
-    for row in store.rows(_SHAPES, [keys]) if keys else ():
-        place = (row["file"], row["image_key"], row["entry"])
-        shapes.setdefault(place, []).append((row["kind"], row["points"] or []))
-    return shapes
 
 
 def _placed(points: Sequence[float | None], step: int, row: Mapping[str, Any]) -> Points:
@@ -258,7 +249,8 @@ def box_choices(store: Store) -> BoxChoices:
     return BoxChoices(read_box_labels(store), tuple(splits), tuple(codes["code"].to_list()))
 
 
-def _annotated_page(
+@reads(index_boxes)
+def annotated_page(
     store: Store, filters: BoxFilter, *, start: int = 0, back: bool = False, size: int = 24
 ) -> AnnotatedPage:
     """Return the pictures from place `start` on, or (back) those before it, worst first.
@@ -267,8 +259,7 @@ def _annotated_page(
     """
     sql, values = _pictures_where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
-    # One pass finds the page, how many there are and whether some lie before: a filter may ask all
-    # boxes.
+    # One pass finds the page, how many images there are and whether some lie before.
     rows = store.rows(
         f"WITH fit AS MATERIALIZED (SELECT * FROM {INDEX} x WHERE {sql}) "
         "SELECT x.*, (SELECT min(place) FROM fit) AS first, (SELECT count(*) FROM fit) AS total "
@@ -277,7 +268,7 @@ def _annotated_page(
         [*values, start],
     )
     if not rows and start:
-        return _annotated_page(store, filters, size=size)
+        return annotated_page(store, filters, size=size)
     more = len(rows) > size
     shown = sorted(rows[:size], key=lambda row: int(row["place"]))
     before = more if back else bool(shown) and shown[0]["place"] > shown[0]["first"]
@@ -285,12 +276,9 @@ def _annotated_page(
     return AnnotatedPage(_pictures(store, shown), before, True if back else more, total)
 
 
-annotated_page = reads(index_boxes)(_annotated_page)
-
-
 def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPicture, ...]:
     ids = [row["sample_id"] for row in rows]
-    boxes, known = read_boxes(store, ids), {card.id: card for card in read_cards(store, ids)}
+    boxes, known = load_boxes(store, ids), {card.id: card for card in cards(store, ids)}
     severities = list(Severity)
     return tuple(
         AnnotatedPicture(
@@ -304,22 +292,14 @@ def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPi
 
 
 def _pictures_where(filters: BoxFilter) -> Where:
-    asked: list[Where] = []
-    if filters.label == UNLISTED:
-        asked.append(("label IS NULL", []))
-    elif filters.label:
-        asked.append(("label = ?", [filters.label]))
-    if filters.size:
-        asked.append((f"{SIZE} = ?", [filters.size]))
-    parts: list[Where] = []
-    if filters.split:
-        parts.append(("x.split = ?", [filters.split]))
-    if filters.code:
-        parts.append(("list_contains(x.codes, ?)", [filters.code]))
-    if asked:
-        inner, values = all_of(asked)
-        parts.append((f"x.sample_id IN (SELECT sample_id FROM boxes WHERE {inner})", values))
-    return all_of(parts)
+    label = "label IS NULL AND ? <> ''" if filters.label == UNLISTED else "label = ?"
+    of_boxes = ((label, filters.label), (f"{SIZE} = ?", filters.size))
+    of_images = (("x.split = ?", filters.split), ("list_contains(x.codes, ?)", filters.code))
+    inner, images = ([(sql, [v]) for sql, v in some if v] for some in (of_boxes, of_images))
+    if inner:
+        sql, values = all_of(inner)
+        images.append((f"x.sample_id IN (SELECT sample_id FROM boxes WHERE {sql})", values))
+    return all_of(images)
 
 
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0),
@@ -362,8 +342,10 @@ def _draw_one(
     cv2.rectangle(canvas, (left, top), (right, bottom), colour, thickness)
     for ring in box.rings:
         if len(ring) >= 4:
-            cv2.polylines(canvas, [_ring_px(ring, scale)], True, (0, 0, 0), thickness + 1)
-            cv2.polylines(canvas, [_ring_px(ring, scale)], True, colour, max(thickness - 1, 1))
+            flat = [_px(value, scale) for value in ring[: len(ring) - len(ring) % 2]]
+            outline = np.asarray(flat, np.int32).reshape(-1, 1, 2)
+            cv2.polylines(canvas, [outline], True, (0, 0, 0), thickness + 1)
+            cv2.polylines(canvas, [outline], True, colour, max(thickness - 1, 1))
     for x, y, seen in zip(*(box.keypoints[i::3] for i in range(3)), strict=True):
         if seen > 0:
             place = (_px(x, scale), _px(y, scale))
@@ -375,8 +357,3 @@ def _px(value: float, scale: float) -> int:
     if not math.isfinite(value):
         return 0
     return round(min(max(value * scale, -FAR), FAR))
-
-
-def _ring_px(ring: Points, scale: float) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    flat = [_px(value, scale) for value in ring[: len(ring) - len(ring) % 2]]
-    return np.asarray(flat, np.int32).reshape(-1, 1, 2)

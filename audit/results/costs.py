@@ -84,7 +84,9 @@ def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tupl
     `reviewed`: answers to `audit decide --draw-labels`; UsageError where it is no such file.
     """
     sizes: dict[str, int] = dict(store.query(_SPLITS.format(_PICTURED)).iter_rows())
-    trained = [split for split in sizes if split in _train_splits(store)]
+    checked = store.scalar("SELECT params FROM judged.check_runs WHERE code = 'SPLIT001'")
+    named = json.loads(checked or "{}").get("train_splits") or TRAIN_SPLITS
+    trained = [split for split in sizes if split in named]
     leaked = dict(store.query(_LEAKED, [trained, trained]).iter_rows())
     units = {split: rest for split, *rest in store.query(_UNITS).iter_rows()}
     suspected = dict(store.query(_SUSPECTED).iter_rows())
@@ -143,7 +145,8 @@ def repeated_cost(
     if units >= n:
         return
     effective = n * n / squares
-    plain, wide = (_half_width(size) for size in (n, effective))
+    limits = (wilson_share(0.5, size) for size in (n, effective))
+    plain, wide = (float(high - low) / 2 for low, high in limits)
     wider = f"{(n / effective) ** 0.5:.2f} times as wide"
     widths = f"Every CI of an {metric} is {wider}."
     if metric == "accuracy":
@@ -190,15 +193,3 @@ def mislabelled_cost(
     else:
         return
     yield Cost("mislabelled", split, said, numbers)
-
-
-def _half_width(n: float) -> float:
-    low, high = wilson_share(0.5, n)
-    return float(high - low) / 2
-
-
-def _train_splits(store: Store) -> Sequence[str]:
-    sql = "SELECT params FROM judged.check_runs WHERE code = 'SPLIT001'"
-    rows = store.query(sql).to_series().to_list()
-    named = json.loads(rows[0] or "{}").get("train_splits") if rows else None
-    return named or TRAIN_SPLITS

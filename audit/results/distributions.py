@@ -1,7 +1,6 @@
 """How a column is distributed under a filter, and classes over splits: bars, extremes, points.
 
-The store counts; only bars and a sample of points leave it. A hash of the id chooses the points, so
-that a filter always gives the same.
+A hash of the id chooses the points, so that a filter always gives the same.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from audit.results.filters import (
     Kind,
     OneOf,
     column_named,
-    read_columns,
+    list_columns,
     rows_where,
     source_of,
 )
-from audit.results.images import Card, Order, read_page
+from audit.results.images import Order, page
 from audit.results.reader import reads
-from audit.results.report_data import Dataset
+from audit.results.report_data import Card, Dataset
 from audit.run.store import Store
 
 BINS = 40
@@ -42,17 +41,16 @@ class Extent:
     whole: bool = False
 
 
-def _extent(store: Store, name: str) -> Extent:
-    by = column_named(read_columns(store), name)
+@reads()
+def extent(store: Store, name: str) -> Extent:
+    """Return the extent of a number column, and whether all of its values are whole."""
+    by = column_named(list_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
         f"coalesce(bool_and({by.sql} = floor({by.sql})), false) FROM {source_of(store, [name])}"
     )
     low, high, whole = store.query(sql).row(0)
     return Extent(low, high, bool(whole))
-
-
-extent = reads()(_extent)
 
 
 @reads()
@@ -66,7 +64,7 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
             f"FROM {source} GROUP BY 1 ORDER BY files DESC, value LIMIT {CHOICES}",
             values,
         )
-    bounds = _extent(store, name)
+    bounds = extent(store, name)
     if bounds.low is None or bounds.high is None:
         return pl.DataFrame(schema={"low": pl.Float64, "high": pl.Float64, "files": pl.Int64})
     bins = BINS if bounds.high > bounds.low else 1
@@ -90,7 +88,7 @@ def extremes(
     store: Store, name: str, conditions: Sequence[Condition] = (), n: int = 8
 ) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
     """Return the `n` samples with the least and with the greatest value under the filter."""
-    ends = (read_page(store, conditions, Order(name, way), size=n) for way in (False, True))
+    ends = (page(store, conditions, Order(name, way), size=n) for way in (False, True))
     least, greatest = (tuple(c for c in end.cards if c.value is not None) for end in ends)
     return least, greatest
 

@@ -14,6 +14,18 @@ LABEL_LISTS = (
     "SELECT sample_id, list(label ORDER BY label) FROM several_labels GROUP BY 1 ORDER BY 1"
 )
 TRAIN = ["train", "training"]
+_MEMBERS = "SELECT sample_id FROM findings f JOIN finding_samples s USING (fingerprint)"
+# A subject `id@hash` is about one picture; renaming a whole class is not a mislabel of it.
+# BOX003 and BOX006: one of its boxes has a wrong class.
+_SUSPECTED = f"""
+    {_MEMBERS}
+    WHERE (f.action = 'relabel' OR f.code IN ('BOX003', 'BOX006')) AND f.subject LIKE '%@%'
+"""
+_NEAR_TRAIN = f"""
+    {_MEMBERS} WHERE f.code = 'SPLIT001' AND f.fingerprint IN (
+        SELECT t.fingerprint FROM finding_samples t JOIN images i ON i.id = t.sample_id
+        WHERE list_contains({TRAIN}, i.split))
+"""
 _BOXES = """
     SELECT b.file, b.sample_id, coalesce(b.label, b.category_key) AS label,
         coalesce(b.crowd, false) AS crowd,
@@ -40,34 +52,13 @@ class EvaluationTables:
 @reads()
 def read_evaluation(store: Store) -> EvaluationTables:
     """Return what the eligible set of an evaluation is made of."""
-    lists = store.query(LABEL_LISTS)
-    return EvaluationTables(_images(store), lists, _suspected(store), _near_train(store))
-
-
-def _images(store: Store) -> pl.DataFrame:
     wanted = [c for c in store.columns("images") if c not in {"mtime_ns", "ctime_ns"}]
-    return store.query(f"SELECT {', '.join(map(identifier, wanted))} FROM images ORDER BY id")
-
-
-def _suspected(store: Store) -> set[str]:
-    rows = store.rows(
-        "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
-        # A subject `id@hash` is about one picture; renaming a whole class is not a mislabel of it.
-        # BOX003 and BOX006: one of its boxes has a wrong class.
-        "WHERE (f.action = 'relabel' OR f.code IN ('BOX003', 'BOX006')) AND f.subject LIKE '%@%'"
+    return EvaluationTables(
+        store.query(f"SELECT {', '.join(map(identifier, wanted))} FROM images ORDER BY id"),
+        store.query(LABEL_LISTS),
+        set(store.query(_SUSPECTED)["sample_id"]),
+        set(store.query(_NEAR_TRAIN)["sample_id"]),
     )
-    return {str(row["sample_id"]) for row in rows}
-
-
-def _near_train(store: Store) -> set[str]:
-    rows = store.rows(
-        "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
-        "WHERE f.code = 'SPLIT001' AND f.fingerprint IN ("
-        "SELECT t.fingerprint FROM finding_samples t JOIN images i ON i.id = t.sample_id "
-        "WHERE list_contains(?, i.split))",
-        [TRAIN],
-    )
-    return {str(row["sample_id"]) for row in rows}
 
 
 @reads()

@@ -14,6 +14,8 @@ import polars as pl
 from audit.checking.runner import configure_checks
 from audit.decisions.decisions import SEPARATOR, tagged_samples
 from audit.decisions.waivers import Applied
+from audit.results.finding_index import index_findings
+from audit.results.grouping import OPEN
 from audit.results.reader import RunReader, reads
 from audit.run import run_version
 from audit.run.store import Store, identifier
@@ -103,13 +105,15 @@ TABLES: Mapping[str, str] = {
 }
 
 
-_PLACED = """
+# Where each sample is and what it holds, in the order of the listing.
+LISTED = """
     SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
         s.mtime_ns, f.content_hash, f.pixel_hash, f.format, f.status, f.error_kind, p.unit
     FROM measurements.main.samples s
     LEFT JOIN measurements.main.features f ON f.sample_id = s.id
     LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
 """
+VERIFIED_PAIRS = "SELECT a, b FROM measurements.main.pairs"  # hashes of pixels
 _CLASSES = """
     SELECT sample_id, CASE WHEN kind IN ('folder', 'column') THEN 'pictures' ELSE 'objects' END,
         label, sum(n)::BIGINT FROM labels WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL
@@ -142,22 +146,6 @@ class Tables:
         if tagged:
             extra, join = f", t.tags{extra}", f"{join} {TAGS}"
         return self.store.query(KEPT.format(extra=extra, join=join))
-
-    def placed(self) -> pl.DataFrame:
-        """Return where each sample is and what it holds, in the order of the listing."""
-        return self.store.query(_PLACED)
-
-    def meta(self) -> dict[str, str]:
-        """Return every fact about the run."""
-        return self.store.meta()
-
-    def count_skipped(self) -> int:
-        """Return how many files of the source are not samples."""
-        return int(self.store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files"))
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return the verified pairs, by hashes of pixels."""
-        return list(self.store.query("SELECT a, b FROM measurements.main.pairs").iter_rows())
 
     def classes_of(self, known: pl.DataFrame) -> dict[str, dict[tuple[str, str], int]] | None:
         """Return the classes of each sample, with how many; None where each is of one at most."""
@@ -209,3 +197,40 @@ def annotation_formats(store: Store) -> list[str]:
         return []
     names = store.query("SELECT DISTINCT format FROM annotation_files ORDER BY format")["format"]
     return [str(name) for name in names]
+
+
+# Images with an open finding or a decision, as labelling tools get them.
+_REVIEWED = f"""
+    WITH found AS (
+        SELECT m.sample_id, list(f.fingerprint ORDER BY f.fingerprint) AS prints,
+            list(f.code || ': ' || f.message ORDER BY f.code, f.fingerprint) AS said
+        FROM {OPEN} f JOIN judged.main.finding_samples m USING (fingerprint)
+        {{which}} GROUP BY m.sample_id
+    )
+    SELECT i.id, i.uri, i.content_hash, i.width, i.height,
+        coalesce(d.label, i.label) AS label, coalesce(d.dropped, false) AS dropped, d.verb,
+        coalesce(found.prints, []) AS prints, coalesce(found.said, []) AS said
+    FROM images i LEFT JOIN found ON found.sample_id = i.id LEFT JOIN decided d ON d.id = i.id
+    WHERE i.content_hash IS NOT NULL {{where}} ORDER BY i.id
+"""
+
+
+def read_review_rows(
+    results: RunReader, samples: Sequence[str] | None = None, codes: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Return id, uri, content_hash, width, height, label, dropped, verb, fingerprints and texts.
+
+    Of images with an open finding or a decision, by id, or of `samples`; `codes` may be prefixes.
+    """
+    with results.connection(index_findings) as store:
+        run_version.with_own_tables(store)
+        store.create_from("decided", results.decisions.applied.effective)
+        where, which = "AND (found.prints IS NOT NULL OR d.id IS NOT NULL)", ""
+        if codes:
+            store.create_from("chosen", pl.DataFrame({"code": codes}, {"code": pl.String}))
+            which = "WHERE EXISTS (SELECT 1 FROM chosen c WHERE starts_with(f.code, c.code))"
+            where = "AND found.prints IS NOT NULL"
+        if samples is not None:
+            store.create_from("requested", pl.DataFrame({"id": samples}, {"id": pl.String}))
+            where = "AND i.id IN (SELECT id FROM requested)"
+        return store.query(_REVIEWED.format(where=where, which=which))

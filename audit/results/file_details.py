@@ -95,12 +95,20 @@ class FileCard:
 def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
     """Return the card of the sample that `find_sample` finds; raises its UsageError."""
     with results.connection(index_findings) as store:
-        sample = _sample(store, find_sample(store, path_or_id))
+        (found,) = store.rows(
+            'SELECT * EXCLUDE (group_key), group_key AS "group" FROM samples WHERE id = ?',
+            [find_sample(store, path_or_id)],
+        )
+        sample = Sample(**found)
         row = store.rows("SELECT * FROM images WHERE id = ?", [sample.id])
         measured = row[0] if row else {}
         measurements = _measurements(store, sample, measured)
         findings, n_findings = _findings(store, sample.id)
         twins, n_twins = _twins(store, sample.id, measured)
+        metadata = list[dict[str, Any]]()
+        if "sample_id" in store.columns("metadata"):
+            columns = "SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?"
+            metadata = store.rows(columns, [sample.id])
         return FileCard(
             run=str(results.run),
             sample=sample,
@@ -114,7 +122,7 @@ def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
             n_findings=n_findings,
             twins=twins,
             n_twins=n_twins,
-            metadata=_metadata(store, sample.id),
+            metadata=metadata[0] if metadata else {},
             held=_held(store, sample.id),
         )
 
@@ -141,7 +149,11 @@ def find_sample(store: Store, words: str) -> str:
         if len(ends) == 1:
             return ends[0]
         if ends:
-            raise _several(words, ends)
+            more = f" and {len(ends) - NEAR:,} more" if len(ends) > NEAR else ""
+            raise UsageError(
+                f"{words!r} matches {len(ends):,} files: {', '.join(ends[:NEAR])}{more}. Give a "
+                "longer part of the path, or the full id."
+            )
     raise _none(store, words)
 
 
@@ -149,14 +161,6 @@ def find_sample(store: Store, words: str) -> str:
 def find_samples(store: Store, words: Sequence[str]) -> list[str]:
     """Return the id of the one sample that each word names, as `find_sample` does."""
     return [find_sample(store, word) for word in words]
-
-
-def _several(words: str, ids: Sequence[str]) -> UsageError:
-    more = f" and {len(ids) - NEAR:,} more" if len(ids) > NEAR else ""
-    return UsageError(
-        f"{words!r} matches {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. Give a longer part "
-        "of the path, or the full id."
-    )
 
 
 def _none(store: Store, words: str) -> UsageError:
@@ -170,12 +174,6 @@ def _none(store: Store, words: str) -> UsageError:
     near = store.query(sql, [sample_id(words), sample_id(last), NEAR])["id"].to_list()
     hint = f" Similar: {', '.join(near)}." if near else " The run has no files at all."
     return UsageError(f"This run has no file {words!r}.{hint}")
-
-
-def _sample(store: Store, found: str) -> Sample:
-    (row,) = store.rows("SELECT * FROM samples WHERE id = ?", [found])
-    row["group"] = row.pop("group_key")
-    return Sample(**row)
 
 
 def _on_disk(sample: Sample) -> str:
@@ -196,15 +194,12 @@ def _measurements(
     store: Store, sample: Sample, measured: Mapping[str, Any]
 ) -> tuple[Measurement, ...]:
     present = [c for c in COLUMNS if measured.get(c.name) is not None]
-    ranks = _ranks(store, sample, measured, [c.name for c in present if _ranked(c)])
+    numbers = (c.name for c in present if c.type in ("DOUBLE", "INTEGER", "BIGINT"))
+    ranks = _ranks(store, sample, measured, [name for name in numbers if name not in UNRANKED])
     return tuple(
         Measurement(c.name, measured[c.name], c.doc, *ranks.get(c.name, (None, None)))
         for c in present
     )
-
-
-def _ranked(column: Column) -> bool:
-    return column.type in ("DOUBLE", "INTEGER", "BIGINT") and column.name not in UNRANKED
 
 
 def _ranks(
@@ -234,14 +229,6 @@ def _ranks(
         name: (Rank(*found[6 * i : 6 * i + 3]), Rank(*found[6 * i + 3 : 6 * i + 6]))
         for i, name in enumerate(names)
     }
-
-
-def _metadata(store: Store, found: str) -> dict[str, Any]:
-    """Return the manifest's other columns for this sample."""
-    if "sample_id" not in store.columns("metadata"):
-        return {}
-    rows = store.rows("SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?", [found])
-    return rows[0] if rows else {}
 
 
 def _findings(store: Store, name: str) -> tuple[tuple[ReportedFinding, ...], int]:

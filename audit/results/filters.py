@@ -1,7 +1,6 @@
 """The columns of a run, and filters over them as data: SQL with parameters, and text for a link.
 
-Columns are read from the run, so that a later feature appears by itself. A link comes from outside:
-columns must exist in the run, and values are only ever parameters.
+A link comes from outside: columns must exist in the run, and values are only ever parameters.
 """
 
 from __future__ import annotations
@@ -33,20 +32,18 @@ DERIVED = {
 DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED, *BOX_STATISTICS_TABLES["box_images"])}
 DOCS |= DERIVED
 METADATA = "manifest"
-# Scores that a run may hold beside its images, by the first part of their names: table, short name.
+_NEAREST = "(SELECT sample_id, similarity FROM vector_neighbours WHERE position = 0)"
+# Scores that a run may hold beside its images, by the first part of their names: table, short name,
+# columns.
 SCORES = {
-    "map": ("embedding_map", "e"),
-    "label": (CALIBRATED_SCORES, "l"),
-    "boxes": ("box_quality", "b"),
-    "nearest": ("(SELECT sample_id, similarity FROM vector_neighbours WHERE position = 0)", "v"),
-}
+    "map": ("embedding_map", "e", OTHER_TABLES["embedding_map"]),
+    "label": (CALIBRATED_SCORES, "l", OTHER_TABLES["label_scores"]),
+    "boxes": ("box_quality", "b", ANNOTATION_TABLES["box_quality"]),
+    "nearest": (
+        _NEAREST, "v", [c for c in OTHER_TABLES["vector_neighbours"] if c.name == "similarity"]
+    ),
+}  # fmt: skip
 PREFIXES = {METADATA, *SCORES}
-SCORE_COLUMNS = {
-    "map": OTHER_TABLES["embedding_map"],
-    "label": OTHER_TABLES["label_scores"],
-    "boxes": ANNOTATION_TABLES["box_quality"],
-    "nearest": [c for c in OTHER_TABLES["vector_neighbours"] if c.name == "similarity"],
-}
 OF_SAMPLES = {c.name for c in SAMPLES}
 OF_FEATURES = {c.name for c in MEASURED} | {"id"}
 FEW = 1000  # distinct texts up to which a column is offered as a choice
@@ -71,35 +68,29 @@ class ColumnOf:
     plain: bool = False
 
 
-def read_columns(store: Store) -> Mapping[str, ColumnOf]:
+@reads()
+def list_columns(store: Store) -> Mapping[str, ColumnOf]:
     """Return every column of images and manifest by name, in the order of the store."""
-    found: dict[str, ColumnOf] = {}
-    for name, kind in store.columns("images").items():
-        if name not in HIDDEN:
-            found[name] = ColumnOf(
-                name, _kind(name, kind), f"i.{identifier(name)}", DOCS.get(name, ""),
-                kind == "VARCHAR",
-            )  # fmt: skip
-    for name, kind in store.columns("metadata").items():
-        if name != "sample_id":
-            key = f"{METADATA}.{name}"
-            doc = f"column {name} of the manifest"
-            found[key] = ColumnOf(
-                key, _kind(name, kind), f"m.{identifier(name)}", doc, kind == "VARCHAR"
-            )
-    for prefix, (table, short) in SCORES.items():
+    columns = [
+        ("", "i", name, kind, DOCS.get(name, ""))
+        for name, kind in store.columns("images").items()
+        if name not in HIDDEN
+    ]
+    columns += [
+        (f"{METADATA}.", "m", name, kind, f"column {name} of the manifest")
+        for name, kind in store.columns("metadata").items()
+    ]
+    for prefix, (table, short, scores) in SCORES.items():
         if store.scalar(f"SELECT EXISTS (FROM {table})"):
-            for column in SCORE_COLUMNS[prefix]:
-                if column.name != "sample_id":
-                    name = f"{prefix}.{column.name}"
-                    found[name] = ColumnOf(
-                        name, _kind(column.name, column.type), f"{short}.{column.name}", column.doc,
-                        column.type == "VARCHAR",
-                    )  # fmt: skip
-    return found
-
-
-list_columns = reads()(read_columns)
+            columns += [(f"{prefix}.", short, c.name, c.type, c.doc) for c in scores]
+    return {
+        f"{prefix}{name}": ColumnOf(
+            f"{prefix}{name}", _kind(name, kind), f"{short}.{identifier(name)}", doc,
+            kind == "VARCHAR",
+        )
+        for prefix, short, name, kind, doc in columns
+        if name != "sample_id"
+    }  # fmt: skip
 
 
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
@@ -110,7 +101,7 @@ def source_of(store: Store, names: Iterable[str] = ()) -> str:
     wanted = set(names)
     joined = [
         f"LEFT JOIN {table} {short} ON {short}.sample_id = i.id"
-        for prefix, (table, short) in {METADATA: ("metadata", "m"), **SCORES}.items()
+        for prefix, (table, short, _) in {METADATA: ("metadata", "m", ()), **SCORES}.items()
         if any(name.startswith(f"{prefix}.") for name in wanted)
     ]
     sources = {"samples": "samples i", "features": "(SELECT *, sample_id AS id FROM features) i"}
@@ -134,7 +125,7 @@ def column_named(known: Mapping[str, ColumnOf], name: str) -> ColumnOf:
 @reads()
 def choices(store: Store, name: str) -> list[str | None]:
     """Return the values of a column, the most frequent first; [] where there are over 1,000."""
-    by = column_named(read_columns(store), name)
+    by = column_named(list_columns(store), name)
     sql = (
         f"SELECT CAST({by.sql} AS VARCHAR) AS v, count(*) AS n FROM {source_of(store, [name])}"
         f" GROUP BY 1 ORDER BY n DESC, v LIMIT {FEW + 1}"
@@ -186,13 +177,8 @@ Condition = Between | OneOf | Contains | Among
 Where = tuple[str, list[Any]]
 
 
-def where(known: Mapping[str, ColumnOf], conditions: Sequence[Condition]) -> Where:
-    """Return the SQL condition (TRUE without any) and its parameters."""
-    return all_of([_one(known, condition) for condition in conditions])
-
-
 def all_of(parts: Sequence[Where]) -> Where:
-    """Return that all of some conditions hold."""
+    """Return that all of some conditions hold, TRUE without any, and the parameters."""
     sql = " AND ".join(f"({text})" for text, _ in parts) or "TRUE"
     return sql, [value for _, values in parts for value in values]
 
@@ -201,8 +187,8 @@ def rows_where(
     store: Store, conditions: Sequence[Condition], *names: str
 ) -> tuple[Mapping[str, ColumnOf], str, list[Any]]:
     """Return the columns of a run, SQL of the rows that meet the conditions, and its parameters."""
-    known = read_columns(store)
-    sql, values = where(known, conditions)
+    known = list_columns(store)
+    sql, values = all_of([_one(known, condition) for condition in conditions])
     return known, f"{source_of(store, [*used(conditions), *names])} WHERE ({sql})", values
 
 

@@ -1,8 +1,7 @@
 """An index of the findings of a version, in the memory of this process: order, statuses, repeats.
 
-A finding's place in each order is an integer, so filters, pages and neighbours are ranges over
-narrow rows. `OPEN` counts findings without a decision, a waiver or a retired check, and a fault of
-two checks once (`SAME_FAULTS`).
+A finding's place in each order is an integer, so that pages are ranges over narrow rows. `OPEN` has
+the findings that count, and a fault of two checks once (`SAME_FAULTS`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,8 @@ import pyarrow as pa
 
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Failure, Serial
-from audit.machine.sharing import RowTable
-from audit.neighbors.inspection import Opener
 from audit.neighbors.library import Library, large_array
-from audit.neighbors.overlap import LibraryMatches, search_against
+from audit.neighbors.overlap import search_against
 from audit.neighbors.pairs.relate import PICTURES, picture_opener
 from audit.neighbors.pairs.signature_store import load_signatures
 from audit.neighbors.transformation import describe_pair
@@ -119,7 +118,7 @@ def _near(
     limits: Limits,
     executor: Executor,
 ) -> tuple[list[Match], tuple[str, ...]]:
-    """Return near-duplicates of the new images that are not in the library as they are."""
+    """Return the best near-duplicate of each new image that is not in the library as it is."""
     library, held, lost = load_library(store, run)
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
@@ -133,7 +132,20 @@ def _near(
     sentences = list(searched.completeness.sentences())
     if lost:
         sentences.append(f"{lost:,} images of the library have no stored signature: left out.")
-    return _matches(store, searched, new, library, signatures, held.table), tuple(sentences)
+    by_hash = store.query(
+        "SELECT pixel_hash, min(id) AS id, arg_min(split, id) AS split, arg_min(label, id) AS label"
+        " FROM images WHERE pixel_hash IS NOT NULL GROUP BY pixel_hash"
+    )
+    first = {row[0]: row[1:] for row in by_hash.iter_rows()}
+    best: dict[int, Match] = {}
+    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
+        if i not in best:  # best first for each new image
+            # words say what turns the new image into that of the library
+            words = describe_pair(signatures[i], held.table[j], searched.pairs, row).words
+            name, split, label = first[library["pixel_hash"][j]]
+            score = round(float(searched.pairs.score[row]), 3)
+            best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
+    return list(best.values()), tuple(sentences)
 
 
 def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
@@ -169,30 +181,6 @@ def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Sig
     return new, np.frombuffer(b"".join(new["signature"]), SIGNATURE_DTYPE)
 
 
-def _matches(
-    store: Store,
-    searched: LibraryMatches,
-    new: pl.DataFrame,
-    library: pl.DataFrame,
-    fresh: Signatures,
-    table: RowTable,
-) -> list[Match]:
-    """Return the best library sample of each new image; words say what turns the new into it."""
-    by_hash = store.query(
-        "SELECT pixel_hash, min(id) AS id, arg_min(split, id) AS split, arg_min(label, id) AS label"
-        " FROM images WHERE pixel_hash IS NOT NULL GROUP BY pixel_hash"
-    )
-    first = {row[0]: row[1:] for row in by_hash.iter_rows()}
-    best: dict[int, Match] = {}
-    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
-        if i not in best:  # best first for each new image
-            words = describe_pair(fresh[i], table[j], searched.pairs, row).words
-            name, split, label = first[library["pixel_hash"][j]]
-            score = round(float(searched.pairs.score[row]), 3)
-            best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
-    return list(best.values())
-
-
 class Finder:
     """Finds the samples of a run's present version that show a picture."""
 
@@ -206,10 +194,8 @@ class Finder:
                 "SELECT uri AS path, id, split, label, content_hash, pixel_hash FROM images "
                 "WHERE pixel_hash IS NOT NULL ORDER BY pixel_hash, id"
             )
+        self._opener = partial(picture_opener, limits=self.limits, executor=Serial())
         self._open = self._opener(self._pictures["uri"], self._pictures["content_hash"])
-
-    def _opener(self, uris: pl.Series, hashes: pl.Series) -> Opener:
-        return picture_opener(uris, hashes, self.limits, Serial())
 
     def find(self, path: str) -> pl.DataFrame:
         """Return the samples that show the picture of a file, the surest first.
@@ -222,13 +208,12 @@ class Finder:
         if row["pixel_hash"] is None:
             raise UsageError(f"{path} contains no image ({row['error']}): give an image file.")
         table = np.frombuffer(measured.signatures["signature"][0].as_py(), SIGNATURE_DTYPE)
-        one = pl.Series([path]), pl.Series([row["content_hash"]])
         searched = search_against(
             table,
             [bytes.fromhex(row["pixel_hash"])],
             np.array([row["phash"]], np.uint64),
             self._library,
-            open_new=self._opener(*one),
+            open_new=self._opener([path], [row["content_hash"]]),
             open_library=self._open,
             quick=True,
         )
@@ -240,7 +225,11 @@ class Finder:
             for place, j in enumerate(searched.pairs.pairs[:, 1].tolist())
         }
         near.pop(row["pixel_hash"], None)
-        found = pl.concat([self._showing(pixels) for pixels in (row["pixel_hash"], *near)])
+        hashes, shown = self._samples["pixel_hash"], []
+        for pixels in (row["pixel_hash"], *near):
+            first, end = (int(hashes.search_sorted(pixels, side)) for side in ("left", "right"))
+            shown.append(self._samples[first:end])
+        found = pl.concat(shown)
         kinds = [
             "near" if pixels in near else "bytes" if content == row["content_hash"] else "pixels"
             for content, pixels in found.select("content_hash", "pixel_hash").iter_rows()
@@ -260,8 +249,3 @@ class Finder:
                 pl.col("kind").cast(pl.Enum(["bytes", "pixels", "near"])), -pl.col("score"), "id"
             )
         )  # fmt: skip
-
-    def _showing(self, pixels: str) -> pl.DataFrame:
-        hashes = self._samples["pixel_hash"]
-        first = int(hashes.search_sorted(pixels, "left"))
-        return self._samples[first : int(hashes.search_sorted(pixels, "right"))]

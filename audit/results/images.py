@@ -12,12 +12,13 @@ from audit.results.filters import (
     ColumnOf,
     Condition,
     column_named,
-    read_columns,
+    list_columns,
     rows_where,
     table_of,
     used,
 )
 from audit.results.reader import reads
+from audit.results.report_data import Card
 from audit.run.store import Store, identifier
 from audit.sources.tables import neutralise
 
@@ -28,28 +29,6 @@ CARD_OF = {
         "content_hash", "pixel_hash",
     ),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a card of the gallery shows of a sample, and what is needed to open its picture."""
-
-    id: str
-    uri: str = ""
-    split: str | None = None
-    label: str | None = None
-    n_bytes: int = -1
-    width: int | None = None
-    height: int | None = None
-    format: str | None = None
-    jpeg_quality: int | None = None
-    sharpness: float | None = None
-    status: str | None = None
-    error_kind: str | None = None
-    error: str | None = None
-    content_hash: str | None = None
-    pixel_hash: str | None = None
-    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +98,8 @@ def list_ids(store: Store, conditions: Sequence[Condition] = ()) -> list[str]:
     return found
 
 
-def read_page(
+@reads()
+def page(
     store: Store,
     conditions: Sequence[Condition] = (),
     order: Order | None = None,
@@ -135,12 +115,17 @@ def read_page(
     back = before is not None
     edge = before or after
     beyond, more = _beyond(by, order, edge, back=back)
+    way = "DESC" if order.descending != back else "ASC"
+    sorting = f"i.id {way}"
+    if by.name != "id":
+        ends = ("FIRST", "DESC") if back else ("LAST", "ASC")
+        sorting = f"{by.sql} {way} NULLS {ends[0]}, i.id {ends[1]}"
     # what the same table knows of a card comes along: DuckDB reads it for the rows it returns
     known_here = CARD_OF.get(table_of([*used(conditions), by.name]), ())
     also = "".join(f", i.{name}" for name in known_here)
     found = store.rows(
         f"SELECT i.id, {by.sql} AS value{also} FROM {source} "
-        f"AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
+        f"AND {beyond} ORDER BY {sorting} LIMIT {size + 1}",
         [*values, *more],
     )
     rows = found[:size][::-1] if back else found[:size]
@@ -150,17 +135,6 @@ def read_page(
         before=cut if back else edge is not None,
         after=True if back else cut,
     )
-
-
-page = reads()(read_page)
-
-
-def _sorting(by: ColumnOf, order: Order, *, back: bool) -> str:
-    way = "DESC" if order.descending != back else "ASC"
-    if by.name == "id":
-        return f"i.id {way}"
-    last = "FIRST" if back else "LAST"
-    return f"{by.sql} {way} NULLS {last}, i.id {'DESC' if back else 'ASC'}"
 
 
 def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tuple[str, list[Any]]:
@@ -179,12 +153,10 @@ def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tup
     return sql, [edge.value, edge.value, edge.id]
 
 
-def read_cards(store: Store, ids: Sequence[str]) -> list[Card]:
+@reads()
+def cards(store: Store, ids: Sequence[str]) -> list[Card]:
     """Return the cards of these samples, in this order; what the run does not hold is left out."""
     return _cards(store, {name: {"id": name} for name in ids})
-
-
-cards = reads()(read_cards)
 
 
 def _cards(store: Store, begun: Mapping[str, dict[str, Any]]) -> list[Card]:
@@ -212,7 +184,7 @@ def _rows(store: Store, table: str, key: str, ids: Sequence[str]) -> list[dict[s
 @reads()
 def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
     """Return every column of the samples under a filter as CSV, formulas in cells neutralised."""
-    known, source, values = rows_where(store, conditions, *read_columns(store), "pixels")
+    known, source, values = rows_where(store, conditions, *list_columns(store), "pixels")
     named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
     rows = store.query(f"SELECT {named}, i.uri AS path FROM {source} ORDER BY i.id", values)
     return neutralise(rows).write_csv().encode()

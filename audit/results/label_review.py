@@ -1,8 +1,7 @@
 """Labels to review, and the forecast of the labels that are left.
 
 Decisions shift the chances of all labels on the scale of log odds (calibration in the large: Cox
-1958, Biometrika 45), under a normal prior as wide as the interval of the scan. Each decision is
-compared with the chance of its own label, so the order of the review does not bias the forecast.
+1958, Biometrika 45), under a normal prior as wide as the interval of the scan.
 """
 
 from __future__ import annotations
@@ -99,12 +98,14 @@ class Suspect:
         return f"Labelled {self.label}{better}{sure}."
 
 
-def _count_suspects(store: Store) -> int:
+@reads(index_labels)
+def count_suspects(store: Store) -> int:
     """Return how many labels are ranked; 0 where none was judged."""
     return int(store.scalar(f"SELECT count(*) FROM {INDEX}") or 0)
 
 
-def _load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
+@reads(index_labels)
+def load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
     """Return `n` labels by rank, from the one with rank `first` on."""
     rows = store.rows(
         f"SELECT rank, id, label, suggested_label, error_chance, samples FROM {INDEX} "
@@ -128,28 +129,25 @@ def _load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
     ]
 
 
-def _rank_of(store: Store, sample: str) -> int | None:
+@reads(index_labels)
+def rank_of(store: Store, sample: str) -> int | None:
     """Return the rank of the label of a picture, or of a copy of it; None where it has none."""
     sql = f"SELECT rank FROM {INDEX} WHERE list_contains(samples, ?)"
     found = store.scalar(sql, [sample])
     return None if found is None else int(found)
 
 
-count_suspects = reads(index_labels)(_count_suspects)
-load_suspects = reads(index_labels)(_load_suspects)
-rank_of = reads(index_labels)(_rank_of)
-
-
 @reads(index_labels)
 def label_doubt(store: Store, sample: str) -> str:
-    """Return what the ranked list says of a picture's label, "" where it is not in doubt."""
-    rank = _rank_of(store, sample)
+    """Return what the ranked list says of an image's label, "" where it is not in doubt."""
+    rank = rank_of(store, sample)
     if rank is None:
         return ""
-    (one,) = _load_suspects(store, rank, 1)
-    total = _count_suspects(store)
-    doubted = (one.chance or 0.0) >= DOUBTED or rank <= FIRST_RANKS
-    return f"{one.said()} Number {rank:,} of {total:,} labels to review." if doubted else ""
+    (suspect,) = load_suspects(store, rank, 1)
+    if (suspect.chance or 0.0) < DOUBTED and rank > FIRST_RANKS:
+        return ""
+    total = count_suspects(store)
+    return f"{suspect.said()} Number {rank:,} of {total:,} labels to review."
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +187,7 @@ class Reviewed:
 @reads(index_labels)
 def read_reviewed(store: Store, reviewed: Mapping[str, str]) -> Reviewed:
     """Return what reviews, {sample: class, "" where the label is right}, tell of ranked labels."""
-    return _summarise_answers(store, _answers(store, reviewed))
-
-
-def _summarise_answers(store: Store, answers: pl.DataFrame) -> Reviewed:
+    answers = _answers(store, reviewed)
     last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
@@ -229,7 +224,7 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
         rows = store.query(f"SELECT * FROM {INDEX} WHERE rank BETWEEN ? AND ?", page)
         sides = [store.query(_SIDE.format(name)) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
-        summary = _summarise_answers(store, answers)
+        summary = read_reviewed(store, reviewed)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)
     rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")

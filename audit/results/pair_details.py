@@ -19,7 +19,16 @@ from audit.neighbors.verification import key_ranks, verify
 from audit.picture.signatures import is_comparable
 from audit.results.file_details import find_sample
 from audit.results.reader import RunReader
-from audit.run.store import Store
+
+RECHECKED = {True: "the same image", False: "different images", None: "inconclusive"}
+_STORED = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
+_GROUP_SCORES = """
+    SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash
+"""
+_ROW = """
+    SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
+    FROM images i JOIN pictures p USING (id) WHERE i.id = ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,72 +62,39 @@ class PairCard:
 def show_pair(results: RunReader, first: str, second: str) -> PairCard:
     """Return the evidence between two samples; UsageError where a name fits none or several."""
     with results.connection() as store:
-        rows = [_row(store, find_sample(store, words)) for words in (first, second)]
-        said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
+        rows = [store.rows(_ROW, [find_sample(store, words)])[0] for words in (first, second)]
+        threshold = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
         pair = sorted(row["pixel_hash"] or "" for row in rows)
-        stored = _stored(store, *pair)
+        stored = next(iter(store.rows(_STORED, pair)), {})
+        rechecks = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", pair)
+        scores = store.query(_GROUP_SCORES, pair)["score"]
         computed = _aligned(results.run, *rows)
-        aligned = computed | stored
+        aligned = computed | stored  # a full-resolution check overrules the thumbnails
         same = rows[0]["representative"]
         grouped = same is not None and same == rows[1]["representative"]
+        named = "SELECT min(id) FROM pictures WHERE pixel_hash = ?"
         phashes = [row["phash"] for row in rows]
+        hashes = (("bytes", "content_hash"), ("pixels", "pixel_hash"))
+        equal = (kind for kind, key in hashes if rows[0][key] == rows[1][key] is not None)
         return PairCard(
             first=rows[0]["id"],
             second=rows[1]["id"],
-            kind=_kind(rows[0], rows[1], bool(stored)),
+            kind=next(equal, "near" if stored else "different"),
             distance=None if None in phashes else int(phashes[0] ^ phashes[1]).bit_count(),
             score=aligned.get("score"),
-            threshold=None if said is None else float(said),
+            threshold=None if threshold is None else float(threshold),
             similarity=aligned.get("similarity"),
             overlap=aligned.get("overlap"),
             transformation=aligned.get("transformation", ""),
             looked=bool(aligned.get("verified_full_size", False)),
             grouped=grouped,
-            representative=_name(store, same) if grouped else None,
+            representative=store.scalar(named, [same]) if grouped else None,
             thumbnail_score=computed.get("score"),
             stored=bool(stored),
-            rechecked=_rechecked(store, *pair),
-            group_scores=_group_scores(store, *pair) if grouped else (),
+            rechecked=RECHECKED[rechecks[0]["same"]] if rechecks else "",
+            # neither of them is the representative
+            group_scores=tuple(scores) if grouped and len(scores) == 2 else (),
         )
-
-
-def _row(store: Store, name: str) -> dict[str, Any]:
-    sql = """
-        SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
-        FROM images i JOIN pictures p USING (id) WHERE i.id = ?
-    """
-    return store.rows(sql, [name])[0]
-
-
-def _name(store: Store, pixel_hash: str) -> str:
-    return str(store.scalar("SELECT min(id) FROM pictures WHERE pixel_hash = ?", [pixel_hash]))
-
-
-def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
-    for kind, key in (("bytes", "content_hash"), ("pixels", "pixel_hash")):
-        if first[key] is not None and first[key] == second[key]:
-            return kind
-    return "near" if near else "different"
-
-
-def _stored(store: Store, a: str, b: str) -> dict[str, Any]:
-    """Return what the scan verified of this pair: a second look overrules the thumbnails."""
-    sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
-    found = store.rows(sql, [a, b])
-    return found[0] if found else {}
-
-
-def _rechecked(store: Store, a: str, b: str) -> str:
-    words = {True: "the same image", False: "different images", None: "inconclusive"}
-    found = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", [a, b])
-    return words[found[0]["same"]] if found else ""
-
-
-def _group_scores(store: Store, a: str, b: str) -> tuple[float, ...]:
-    """Return the scores of two members against their representative; () where one is it."""
-    sql = "SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash"
-    scores = tuple(row["score"] for row in store.rows(sql, [a, b]))
-    return scores if len(scores) == 2 else ()
 
 
 def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,14 @@ _WORST = f"""
 """
 
 
+# The forecast of the review list, behind the labels that are surely wrong.
+_REVIEW = f"""
+    SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
+        TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
+    FROM {OPEN} WHERE code = 'LABEL007'
+"""
+
+
 def rank_codes(store: Store) -> dict[str, float]:
     """Return the points of each code with open findings: those of its family."""
     rows, families = _rank_families(store)
@@ -124,7 +132,11 @@ def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ..
     named = {family.name: family for family in families.values()}
     found = store.query(_WORST, [[row["worst"] for row in rows]])
     worst = {fingerprint: (message, ids) for fingerprint, message, ids in found.rows()}
-    more = {"suspected labels": _review_said(store)}
+    more = {"suspected labels": ""}
+    for listed, wrong in store.query(_REVIEW).rows():
+        if listed and wrong:
+            forecast = f"about {wrong:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
+            more["suspected labels"] = f"; {forecast}"
     return tuple(
         FirstThing(
             row["family"], tuple(dict.fromkeys([row["worst_code"], *row["codes"]])),
@@ -141,30 +153,23 @@ def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ..
 def _rank_families(store: Store) -> tuple[list[dict[str, Any]], dict[str, Family]]:
     """Return a row of each family with findings, the most expensive first, and families by code."""
     codes = store.query(f"SELECT DISTINCT code, name FROM {OPEN} ORDER BY code").rows()
-    families = {code: _family(code, name) for code, name in codes}
+    known = {code: family for family in FAMILIES for code in family.codes}
+    families = dict[str, Family]()
+    for code, name in codes:
+        prefix = code.rstrip("0123456789")
+        families[code] = known.get(code) or known.get(prefix) or Family(name, (code,), _REST)
     if not families:
         return [], {}
     named = {family.name: family for family in families.values()}
     classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM labels") or 0))
     mapped = [list(families), [family.name for family in families.values()]]
-    rows = [
-        row | {"points": _points(named[row["family"]], row, classes)}
-        for row in store.rows(_COUNTED, mapped)
-    ]
+    rows = store.rows(_COUNTED, mapped)
+    for row in rows:
+        family = named[row["family"]]
+        share = max(row["share"], min(row["classes"] / classes, 1.0))
+        stopped = STOPPED if family.stops and row["grave"] else 0.0
+        row["points"] = float(100 * family.harm * share * row["sure"] + stopped)
     return sorted(rows, key=lambda row: (-row["points"], row["codes"])), families
-
-
-def _family(code: str, name: str) -> Family:
-    for family in FAMILIES:
-        if code in family.codes or code.rstrip("0123456789") in family.codes:
-            return family
-    return Family(name, (code,), _REST)
-
-
-def _points(family: Family, row: Mapping[str, Any], classes: int) -> float:
-    share = max(row["share"], min(row["classes"] / classes, 1.0))
-    stopped = STOPPED if family.stops and row["grave"] else 0.0
-    return float(100 * family.harm * share * row["sure"] + stopped)
 
 
 def _sentence(
@@ -200,16 +205,3 @@ def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
         f"{'about ' if worst.metric == 'mAP' else ''}{share:.1f} points too high "
         f"(95% CI {low:.1f} to {high:.1f})."
     )
-
-
-def _review_said(store: Store) -> str:
-    """Return the forecast of the review list, behind the labels that are surely wrong."""
-    sql = f"""
-        SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
-            TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
-        FROM {OPEN} WHERE code = 'LABEL007'
-    """
-    for listed, found in store.query(sql).rows():
-        if listed and found:
-            return f"; about {found:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
-    return ""

@@ -1,8 +1,7 @@
 """Read a published run: opened once in this process, its decisions applied once, for all readers.
 
-A version is closed when `MAX_OPEN` others were used since. Every reader has a read-only connection
-of its own, so that threads do not wait for each other. Statuses of findings lie in memory; each use
-brings them up to date.
+A version is closed when `MAX_OPEN` others were used since. Every reader has a read-only connection,
+so that threads do not wait for each other. Each use updates the statuses of findings.
 """
 
 from __future__ import annotations
@@ -74,21 +73,17 @@ class RunReader:
                 if opened.store is None:
                     opened.store = run_version.hold(self.key, self.version)
                     opened.store.plan_briefly()
-                if prepare is not None:
-                    self._prepare(opened, opened.store, prepare)
+                if prepare is not None and prepare not in opened.prepared:
+                    prepare(opened.store)
+                    opened.prepared.add(prepare)
+                decisions = opened.decisions or self.decisions
+                if prepare is index_findings and opened.marked is not decisions:
+                    mark_statuses(opened.store, decisions.statuses)
+                    opened.marked = decisions
             store = run_version.open_held(self.key)
             assert store is not None
             with store:
                 yield store
-
-    def _prepare(self, opened: _Open, store: Store, prepare: Prepare) -> None:
-        if prepare not in opened.prepared:
-            prepare(store)
-            opened.prepared.add(prepare)
-        decisions = opened.decisions or self.decisions
-        if prepare is index_findings and opened.marked is not decisions:
-            mark_statuses(store, decisions.statuses)
-            opened.marked = decisions
 
 
 def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
@@ -97,25 +92,17 @@ def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
     Raises RunError where there is none, or it is damaged; OSError where it vanishes meanwhile.
     """
     version, wanted = version or run_version.require(run), DecisionStore(run).revision()
-    key, inode = version.key, _inode_of_decisions(run)
+    key, path = version.key, DecisionStore(run).path
+    inode = path.stat().st_ino if path.exists() else 0
     with _taken(key) as opened, opened.deciding:
         if opened.inode != inode:  # another file is in its place
             opened.decisions, opened.known, opened.inode = None, LookedUp(), inode
         decisions = opened.decisions
-        if decisions is None or not _reaches(decisions.revision, wanted):
+        known = decisions.revision.split("/") if decisions is not None else ["-1", "-1"]
+        pairs = zip(known, wanted.split("/"), strict=True)
+        if decisions is None or any(int(has) < int(wants) for has, wants in pairs):
             decisions = opened.decisions = summarise_decisions(run, version, opened.known)
         return RunReader(run, version, key, decisions)
-
-
-def _inode_of_decisions(run: Path) -> int:
-    path = DecisionStore(run).path
-    return path.stat().st_ino if path.exists() else 0
-
-
-def _reaches(revision: str, wanted: str) -> bool:
-    """Return whether a revision has all that another has."""
-    pairs = zip(revision.split("/"), wanted.split("/"), strict=True)
-    return all(int(has) >= int(wants) for has, wants in pairs)
 
 
 def is_open(key: str) -> bool:
@@ -125,15 +112,17 @@ def is_open(key: str) -> bool:
 
 def reads(
     prepare: Prepare | None = None,
-) -> Callable[[Callable[Concatenate[Store, P], T]], Callable[Concatenate[RunReader, P], T]]:
-    """Let a question about the tables of a run, and those that `prepare` makes, take a reader."""
+) -> Callable[[Callable[Concatenate[Store, P], T]], Callable[Concatenate[RunReader | Store, P], T]]:
+    """Let a question about the tables of a run (and those of `prepare`) take a reader, too."""
 
     def of_results(
         question: Callable[Concatenate[Store, P], T],
-    ) -> Callable[Concatenate[RunReader, P], T]:
+    ) -> Callable[Concatenate[RunReader | Store, P], T]:
         @wraps(question)
-        def answer(results: RunReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            with results.connection(prepare) as store:
+        def answer(run: RunReader | Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            if isinstance(run, Store):
+                return question(run, *args, **kwargs)
+            with run.connection(prepare) as store:
                 return question(store, *args, **kwargs)
 
         return answer

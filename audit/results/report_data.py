@@ -1,7 +1,6 @@
-"""What a report says, as plain frozen data: the nouns between a run and its renderers.
+"""What a report says, as plain frozen data: `collect_report` fills a `Report` for every renderer.
 
-`collect_report` fills a `Report` once; every renderer is a function of it. All findings are
-streamed, because a large dataset has too many to hold.
+All findings are streamed, because a large dataset has too many to hold.
 """
 
 from __future__ import annotations
@@ -92,17 +91,25 @@ class ReportedFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A sample of an example: enough to name it, place it and draw it."""
+class Card:
+    """What a page or a report shows of a sample, and what is needed to open its image."""
 
     id: str
-    uri: str
-    split: str | None
-    label: str | None
-    status: str | None
-    error_kind: str | None
-    error: str | None
-    content_hash: str | None
+    uri: str = ""
+    split: str | None = None
+    label: str | None = None
+    n_bytes: int = -1
+    width: int | None = None
+    height: int | None = None
+    format: str | None = None
+    jpeg_quality: int | None = None
+    sharpness: float | None = None
+    status: str | None = None
+    error_kind: str | None = None
+    error: str | None = None
+    content_hash: str | None = None
+    pixel_hash: str | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ class Example:
     """A finding chosen to be shown, with its first members."""
 
     finding: ReportedFinding
-    members: tuple[Member, ...]
+    members: tuple[Card, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +175,6 @@ class CheckSummary:
     def n_single(self) -> int:
         """Findings that stand on their own."""
         return self.counts.total - sum(fold.n_findings for fold in self.folds)
-
-
-def total_counts(checks: Iterable[CheckSummary]) -> Counts:
-    """Return the findings of checks by severity; a fault that two checks report counts once."""
-    pairs = [(c.counts, c.repeats) for c in checks]
-    return Counts(
-        sum(a.error - b.error for a, b in pairs),
-        sum(a.warning - b.warning for a, b in pairs),
-        sum(a.info - b.info for a, b in pairs),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +270,7 @@ class Needs:
 
     sentence: str
     rows: tuple[tuple[str, str, str, str], ...]
-    ends: tuple[tuple[str, tuple[Member, ...]], ...]
+    ends: tuple[tuple[str, tuple[Card, ...]], ...]
     more: int
 
 

@@ -1,4 +1,4 @@
-"""From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
+"""From a run to a `Report`, its findings and the facts of a data card: the SQL of the report.
 
 The *worst* findings of a code: the more severe, then more samples, then the order of the check.
 Findings waived as false positives are only counted.
@@ -10,10 +10,17 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.annotations.box_statistics import annotation_sentences, load_box_statistics
+import blake3
+
+from audit.annotations.box_statistics import (
+    annotation_sentences,
+    load_box_statistics,
+    sum_by_key,
+)
 from audit.checking.check import all_checks
 from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
@@ -38,29 +45,29 @@ from audit.results.report_data import (
     KEPT_NEEDS,
     LISTED,
     LOCATED,
+    Card,
     CheckSummary,
     ClassCount,
     Counts,
     Dataset,
     Example,
     Fold,
-    Member,
     Needs,
     Report,
     ReportedFinding,
     Spread,
     WrongLabels,
 )
-from audit.run.store import Store
+from audit.run.store import Store, identifier
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
 from dataset_preflight.foundation.files import read_regular
 
 SAW_SOME = re.compile(r"(?!(The [a-z ]+ of )?0 (?!of [1-9]))")
 """How the sentence of a check begins that had boxes, outlines or predictions to judge."""
 NEEDED = 12  # classes of which a report shows what varies most
-# the columns of a `Member`
+# the columns of a `Card` in a report
 MEMBER = """
-    SELECT s.id, coalesce(s.uri, ''), s.split, s.label, f.status, f.error_kind, f.error,
+    SELECT s.id, coalesce(s.uri, '') AS uri, s.split, s.label, f.status, f.error_kind, f.error,
         f.content_hash
 """
 PICTURED = 12  # examples of each code in a report to look at; a scan prints fewer
@@ -130,7 +137,11 @@ def collect_report(
             *given,
             *annotated,
             *_completeness(dataset, checks, not_run, annotated=boxes is not None),
-            *_settled_findings(settled),
+            *(
+                f"{SETTLED_AS[status]} and not counted: "
+                f"{', '.join(f'{code} {n:,}' for code, n in by_code.items())}."
+                for status, by_code in settled.items()
+            ),
             *_decided_fixes(run, applied),
             *reviewed_rates(run, results.version, applied),
         ),
@@ -159,10 +170,7 @@ def _needs(store: Store, results: RunReader) -> Needs | None:
         varying = sorted(kept["varying"], key=lambda one: -one["ratio"])
         ends = []
         for one in varying[:NEEDED]:
-            found = {
-                row[0]: Member(*row)
-                for row in store.query(sql, [one["low"], one["high"]]).iter_rows()
-            }
+            found = {row["id"]: Card(**row) for row in store.rows(sql, [one["low"], one["high"]])}
             much = f"{one['ratio']:.2f} times as much as in all images"
             said = f"{one['label']}: {one['what']}, {much}"
             ends.append((said, tuple(found[end] for end in (one["low"], one["high"]))))
@@ -188,12 +196,8 @@ MANY_WRONG = 0.1
 
 def _wrong_labels(store: Store) -> WrongLabels | None:
     """Return the share that LABEL007 reports, where it is large beyond doubt."""
-    said = store.query(
-        f"SELECT evidence FROM {OPEN} WHERE code = 'LABEL007' AND subject = 'dataset'"
-    ).to_series()
-    if said.is_empty():
-        return None
-    known = json.loads(said[0])
+    sql = f"SELECT evidence FROM {OPEN} WHERE code = 'LABEL007' AND subject = 'dataset'"
+    known = json.loads(store.scalar(sql) or "{}")
     judged = max(float(known.get("judged", 0)), 1.0)
     wrong = [float(known.get(name, 0)) / judged for name in ("wrong", "wrong_low", "wrong_high")]
     return WrongLabels(*wrong) if wrong[1] >= MANY_WRONG else None
@@ -282,13 +286,9 @@ def _several(store: Store) -> dict[str, Any]:
     reading = {"label_reading": store.scalar(sql) or ""}
     if not several:
         return reading
-    sql = "SELECT split, count(*) FROM samples GROUP BY split"
-    counts = dict(store.query(sql).iter_rows())
-    order = dict.fromkeys(c.split for c in _classes(store))
-    return reading | {
-        "several": several,
-        "splits": {split: counts.get(split, 0) for split in order},
-    }
+    counts = dict(store.query("SELECT split, count(*) FROM samples GROUP BY split").iter_rows())
+    splits = {c.split: counts.get(c.split, 0) for c in _classes(store)}
+    return reading | {"several": several, "splits": splits}
 
 
 def _tally(store: Store, column: str) -> dict[str, int]:
@@ -309,16 +309,22 @@ def _sizes(store: Store) -> tuple[Spread, ...]:
 def _completeness(
     dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str], *, annotated: bool
 ) -> Iterator[str]:
-    """Yield the sentences that say what was and was not examined."""
     idle = [
         check for check in checks
         if check.code.startswith("BOX") and not check.counts.total
         and not (annotated and SAW_SOME.match(check.completeness))
     ]  # fmt: skip
     checks = [check for check in checks if check not in idle]
-    yield _read_files(dataset)
-    if dataset.skipped:
-        yield _skipped_files(dataset)
+    status = "".join(f", {n:,} {name}" for name, n in dataset.status.items() if name != "ok")
+    yield (
+        f"{sum(dataset.status.values()):,} of {dataset.n_samples:,} listed files read: "
+        f"{dataset.status.get('ok', 0):,} intact{status}."
+    )
+    reasons = sum_by_key((skipped.reason, skipped.count) for skipped in dataset.skipped)
+    if reasons:
+        by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        total = sum(reasons.values())
+        yield f"{total:,} other files are not samples and were skipped: {by_reason}."
     for check in sorted(checks, key=lambda c: c.code):
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
@@ -332,12 +338,6 @@ def _completeness(
         yield f"{len(not_run):,} checks were skipped: {', '.join(not_run)}."
 
 
-def _settled_findings(settled: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    for status, by_code in settled.items():
-        codes = ", ".join(f"{code} {n:,}" for code, n in by_code.items())
-        yield f"{SETTLED_AS[status]} and not counted: {codes}."
-
-
 def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
     if Action.FIX.value not in set(applied.settled["verb"]):
         return
@@ -347,21 +347,6 @@ def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
             f"{fixes:,} fixes of annotations are decided, for {findings:,} findings. `audit "
             "export RUN --out FOLDER --format coco` writes the fixed annotations."
         )
-
-
-def _read_files(dataset: Dataset) -> str:
-    whole, measured = dataset.status.get("ok", 0), sum(dataset.status.values())
-    rest = ", ".join(f"{n:,} {status}" for status, n in dataset.status.items() if status != "ok")
-    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} intact"
-    return f"{sentence}, {rest}." if rest else f"{sentence}."
-
-
-def _skipped_files(dataset: Dataset) -> str:
-    reasons: dict[str, int] = {}
-    for skipped in dataset.skipped:
-        reasons[skipped.reason] = reasons.get(skipped.reason, 0) + skipped.count
-    by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    return f"{sum(reasons.values()):,} other files are not samples and were skipped: {by_reason}."
 
 
 def _timing(checks: Sequence[CheckSummary], clock: Stopwatch | None) -> dict[str, Any]:
@@ -386,6 +371,13 @@ FOLD_COUNTS = f"""
     FROM {FOLDED} d JOIN judged.finding_samples m USING (fingerprint)
     GROUP BY d.code, d.fold, d.severity, d.splits ORDER BY d.code, n_files DESC, d.fold
 """
+FILES_BY_CODE = f"""
+    SELECT f.code, count(DISTINCT m.sample_id) FROM {OPEN} f
+    JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1
+"""
+COST_BY_CODE = f"""
+    SELECT x.code, min(x.cost) FROM {OPEN} f JOIN {INDEX} x USING (fingerprint) GROUP BY 1
+"""
 FOLD_FILES = f"""
     SELECT fold, list(sample_id ORDER BY place, position) AS ids FROM (
         SELECT d.fold, m.sample_id, d.place, m.position
@@ -399,12 +391,8 @@ def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
     """Return the checks that ran, the most severe first, with `worst` examples of each."""
     counts = _counts(store, OPEN)
     repeats = _counts(store, f"(FROM {OPEN} SEMI JOIN {SAME_FAULTS} USING (fingerprint))")
-    files = dict(
-        store.query(
-            f"SELECT f.code, count(DISTINCT m.sample_id) FROM {OPEN} f "
-            "JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1"
-        ).iter_rows()
-    )
+    files = dict(store.query(FILES_BY_CODE).iter_rows())
+    order = dict(store.query(COST_BY_CODE).iter_rows())
     examples = _examples(store, worst)
     folds = _folds(store, examples)
     summaries = [
@@ -424,12 +412,6 @@ def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
         )
         for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
     ]
-    order = dict(
-        store.query(
-            f"SELECT x.code, min(x.cost) FROM {OPEN} f JOIN {INDEX} x USING (fingerprint) "
-            "GROUP BY 1"
-        ).iter_rows()
-    )
     return tuple(sorted(summaries, key=lambda c: (order.get(c.code, math.inf), c.code)))
 
 
@@ -480,16 +462,70 @@ def _folds(
     return {code: sorted(some, key=lambda f: f.severity.rank) for code, some in folds.items()}
 
 
-def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
+def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Card]]:
     sql = f"""
-        {MEMBER.replace("s.id", "m.sample_id")}, m.fingerprint
+        {MEMBER.replace("s.id", "m.sample_id AS id")}, m.fingerprint
         FROM judged.finding_samples m
         LEFT JOIN samples s ON s.id = m.sample_id LEFT JOIN features f ON f.sample_id = m.sample_id
         WHERE m.position < ? AND m.fingerprint IN (SELECT unnest(?))
         ORDER BY m.fingerprint, m.position
     """
-    members: dict[str, list[Member]] = {}
-    if fingerprints:
-        for *row, fingerprint in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
-            members.setdefault(fingerprint, []).append(Member(*row))
+    members: dict[str, list[Card]] = {}
+    for row in store.rows(sql, [MEMBERS, list(fingerprints)]) if fingerprints else ():
+        members.setdefault(row.pop("fingerprint"), []).append(Card(**row))
     return members
+
+
+LICENCE_COLUMNS = ("licence", "license")  # of a manifest, whatever their case
+_LISTED = """
+    SELECT s.id, f.content_hash, s.split, s.label FROM measurements.main.samples s
+    LEFT JOIN measurements.main.features f ON f.sample_id = s.id ORDER BY s.id
+"""
+_PATTERNS = """
+    SELECT regexp_extract(id, '\\.[^./]+$') AS ending, count(*) AS n FROM images
+    WHERE format IS NOT NULL GROUP BY ALL ORDER BY n DESC, ending
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a card says beyond a report: `licences` and `decisions` are counts by name.
+
+    `list_hash`: BLAKE3-256, hex, of a line of JSON a sample by id: id, content hash, split, class.
+    `endings`: of files that are pictures, the most frequent first.
+    """
+
+    licences: Mapping[str, int]
+    decisions: Mapping[str, int]
+    n_stale: int
+    list_hash: str
+    endings: tuple[str, ...]
+
+
+def collect_facts(report: Report, licence: str = "") -> CardFacts:
+    """Return the facts of a card; `licence` is that of all files and goes before a manifest's."""
+    results = open_reader(report.version.path.parent, report.version)
+    applied = results.decisions.applied
+    verbs = applied.effective["verb"].to_list()
+    verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
+    with results.connection() as store:
+        digest = blake3.blake3()
+        for row in store.pages(_LISTED):
+            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        return CardFacts(
+            {licence: report.dataset.n_samples} if licence else _licences(store),
+            {verb: verbs.count(verb) for verb in sorted(set(verbs))},
+            applied.stale.height,
+            digest.hexdigest(),
+            tuple(row["ending"] for row in store.rows(_PATTERNS) if row["ending"]),
+        )
+
+
+def _licences(store: Store) -> dict[str, int]:
+    for name in store.columns("metadata"):
+        if name.lower() in LICENCE_COLUMNS:
+            text = f"trim({identifier(name)}::VARCHAR)"
+            sql = f"SELECT {text}, count(*) FROM metadata WHERE {text} <> '' GROUP BY 1"
+            sql += " ORDER BY 2 DESC, 1"
+            return dict(store.query(sql).iter_rows())
+    return {}

@@ -29,12 +29,11 @@ from typing import TYPE_CHECKING, Any
 from audit.decisions.store import DecisionStore
 from audit.errors import AuditError, RunError, UsageError
 from audit.report.previews import FOLDER as THUMBNAILS
-from audit.results.frames import run_facts
+from audit.results.findings import count_open_findings
 from audit.results.history import HISTORY, read_history, read_lines
 from audit.results.image_search import Finder
 from audit.results.images import count_images
-from audit.results.overview import count_open_findings
-from audit.results.results import open_results
+from audit.results.results import open_results, run_facts
 from audit.run import run_version
 from audit.run.run_version import MIN_KEPT_VERSIONS
 from audit.run.synced_files import write_synced

@@ -23,11 +23,11 @@ from audit.report.thumbnails import Thumbnail
 from audit.results import findings, images
 from audit.results.filters import from_link
 from audit.results.findings import FindingFilter
-from audit.results.frames import list_groups
 from audit.results.history import add_moment, append_line, read_history, read_lines
-from audit.results.images import Card, Edge, Order
+from audit.results.images import Edge, Order
 from audit.results.label_review import count_suspects, load_suspects
-from audit.results.results import open_results
+from audit.results.report_data import Card
+from audit.results.results import list_groups, open_results
 from audit.run import run_version
 from audit.run.user_query import query_json
 from audit.service.api import (

@@ -17,7 +17,7 @@ from audit.decisions.store import DecisionStore
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.results import findings as browse
-from audit.results.agreement import PairAgreement, disagreements, measure_agreement
+from audit.results.decision_summary import PairAgreement, disagreements, measure_agreement
 from audit.results.findings import FindingFilter
 from audit.results.formatting import counted
 from audit.service.work import start_job
@@ -154,7 +154,7 @@ def _agreed(pair: PairAgreement) -> str:
 
 
 def _stale(run: Opened) -> None:
-    stale = run.decisions.stale
+    stale = run.decisions.applied.stale
     if not stale.height:
         return
     st.header("No longer apply")
@@ -176,8 +176,8 @@ def _export(run: Opened) -> None:
         html.paragraph("On the server, with audit export and audit apply.", "small")
         return
     html.paragraph(
-        f"{counted(run.decisions.n_effective, 'sample')} decided. An export writes new files; "
-        "yours stay as they are.",
+        f"{counted(run.decisions.applied.effective.height, 'sample')} decided. An export writes "
+        "new files; yours stay as they are.",
         "small",
     )
     st.selectbox("What to write", list(FORMS), key=FORMAT, format_func=FORMS.__getitem__)
@@ -305,13 +305,13 @@ def _summary(run: Opened) -> None:
         return
     what = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
     html.paragraph(
-        f"{counted(summary.n_effective, 'sample')} decided, "
+        f"{counted(summary.applied.effective.height, 'sample')} decided, "
         f"{counted(len(summary.settled), 'finding')} settled. "
         f"Last: {last.verb.value}{what}, by {last.by}.",
         "quiet small",
     )
-    if summary.stale.height:
+    if summary.applied.stale.height:
         html.paragraph(
-            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
+            f"{counted(summary.applied.stale.height, 'decision')} no longer apply: see Decisions.",
             "quiet small",
         )

@@ -16,14 +16,13 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from audit.records import Action
-from audit.report.pair_card import evidence_lines
+from audit.report.file_card import evidence_lines
 from audit.report.previews import PictureDifference, difference
 from audit.results import findings as browse
-from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.findings import FindingFilter, OpenedFinding, overlap_matrix
 from audit.results.formatting import counted, number_text, size_text
-from audit.results.images import Card
-from audit.results.overview import overlap_matrix
 from audit.results.pair_details import PairCard, show_pair
+from audit.results.report_data import Card
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, show_selectable, show_viewer

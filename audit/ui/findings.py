@@ -24,7 +24,7 @@ from audit.results.boxes import load_boxes
 from audit.results.distributions import class_order
 from audit.results.findings import PLACES, FindingFilter, OpenedFinding, Rows
 from audit.results.formatting import counted, number_text
-from audit.results.images import Card
+from audit.results.report_data import Card
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding, drawn_late, page_buttons
 from audit.ui.detail import dialogue

@@ -13,7 +13,7 @@ import streamlit as st
 
 from audit.report.thumbnails import Thumbnail
 from audit.results.formatting import place_text, size_text
-from audit.results.images import Card
+from audit.results.report_data import Card
 from audit.ui import link
 from audit.ui.opened import Opened
 from dataset_preflight.foundation.terminal import visible

@@ -21,7 +21,7 @@ from audit.results.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxCho
 from audit.results.distributions import bar_conditions, class_by_split, label_table, shown_classes
 from audit.results.findings import FindingFilter
 from audit.results.formatting import ICONS, counted
-from audit.results.images import Card, cards
+from audit.results.images import cards
 from audit.results.label_review import (
     Suspect,
     count_suspects,
@@ -29,7 +29,7 @@ from audit.results.label_review import (
     rank_of,
     read_reviewed,
 )
-from audit.results.report_data import Dataset
+from audit.results.report_data import Card, Dataset
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable

@@ -25,7 +25,7 @@ from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
 from audit.report.previews import FOLDER, ThumbnailCache
 from audit.results import images
-from audit.results.overview import count_progress
+from audit.results.findings import count_progress
 from audit.results.reader import is_open
 from audit.results.results import Results, open_results
 from audit.run.run_version import current

@@ -9,12 +9,17 @@ import streamlit as st
 
 from audit.report import PICTURED, Report, collect_report, render
 from audit.results.filters import OneOf
-from audit.results.findings import open_finding
+from audit.results.findings import (
+    FindingTally,
+    count_files_left,
+    count_progress,
+    first_steps,
+    open_finding,
+)
 from audit.results.formatting import bytes_text, counted, failures, number_text
-from audit.results.images import Card, cards
+from audit.results.images import cards
 from audit.results.images import page as page_of
-from audit.results.overview import FindingTally, count_files_left, count_progress, first_steps
-from audit.results.report_data import CheckSummary, FirstThing
+from audit.results.report_data import Card, CheckSummary, FirstThing
 from audit.results.results import Results
 from audit.ui import html, link
 from audit.ui.detail import dialogue

@@ -27,9 +27,9 @@ from audit.report.thumbnails import Thumbnail
 from audit.results import findings as browse
 from audit.results.boxes import Box, box_of_finding, boxes_after, load_boxes
 from audit.results.findings import FindingFilter, OpenedFinding
-from audit.results.images import Card, cards
+from audit.results.images import cards
 from audit.results.label_review import Suspect
-from audit.results.report_data import ReportedFinding
+from audit.results.report_data import Card, ReportedFinding
 from audit.ui import link
 from audit.ui.deciding import (
     LOOKING,

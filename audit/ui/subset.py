@@ -15,11 +15,12 @@ import polars as pl
 import streamlit as st
 
 from audit.errors import AuditError, UsageError
-from audit.results import model_errors
+from audit.results import similar
 from audit.results.distributions import extent
 from audit.results.filters import Between, Condition, OneOf
 from audit.results.formatting import counted
-from audit.results.images import Card, cards
+from audit.results.images import cards
+from audit.results.report_data import Card
 from audit.sources.tables import visible_frame
 from audit.statistics.slices import NONE, find_slices, slice_rows
 from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan
@@ -364,7 +365,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
         "Benjamini-Hochberg keeps the share of false slices below 1%.",
     )
     answered = found.answered
-    columns = model_errors.columns_of_images(run, answered["sample_id"].to_list())
+    columns = similar.columns_of_images(run, answered["sample_id"].to_list())
     weights = answered["weight"].to_numpy() if answered["weight"].n_unique() > 1 else None
     slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
     if slices.is_empty():
@@ -385,7 +386,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
                     "strong",
                 )
                 html.paragraph(f"q = {one['q']:.2g}", "quiet small")
-            if one["column"] != model_errors.CLUSTER and act.button(
+            if one["column"] != similar.CLUSTER and act.button(
                 "Explore", key=f"slice {place}", icon=":material/arrow_forward:"
             ):
                 explore_where(_condition(run, one))
@@ -405,7 +406,7 @@ def _condition(run: Opened, one: dict[str, Any]) -> Condition:
 
 def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
     """Show the first wrong answers, each beside the training pictures that look like it."""
-    near = model_errors.nearest_training(run, worst["sample_id"].to_list())
+    near = similar.nearest_training(run, worst["sample_id"].to_list())
     shown = cards(run, [*worst["sample_id"], *near["id"]])
     if near.is_empty():
         return

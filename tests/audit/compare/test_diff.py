@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots
-from audit.compare.drift import find_drift
+from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots, find_drift
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
@@ -122,7 +121,7 @@ def test_a_run_is_like_itself_and_the_other_way_round_new_is_fixed(
 def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
     before, after = map(RunFindings.of, changed)
     less = RunFindings(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
-                    after.ran - {"FILE001"})  # fmt: skip
+                    after.ran - {"FILE001"}, after.objects)  # fmt: skip
     found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
     assert set(found["change"]) == {"unchecked"}
     assert set(found["why"]) == {"the check did not run in the later run"}
@@ -196,7 +195,8 @@ def groups(**members: list[str]) -> pl.DataFrame:
 
 
 def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> RunFindings:
-    return RunFindings(Path("run"), files, found, frozenset({"DUP003"}))
+    objects = pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
+    return RunFindings(Path("run"), files, found, frozenset({"DUP003"}), objects)
 
 
 def test_equal_contents_are_paired_one_by_one() -> None:

@@ -202,8 +202,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert "light equalised" in page
     for one in said["varying"]:
         assert f"{one['label']}: {one['what']}" in page
-        assert made.by_id[one["low"]].data_uri in page
-        assert made.by_id[one["high"]].data_uri in page
+        assert made[0][one["low"]].data_uri in page
+        assert made[0][one["high"]].data_uri in page
     kept = run / "needs.json"
     for text in (kept.read_text()[:-9], "[]", "{}"):
         kept.write_text(text)

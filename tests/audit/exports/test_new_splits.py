@@ -214,27 +214,27 @@ def pictures(n: int, classes: int, seed: int) -> list[dict[tuple[str, str], int]
 def test_every_class_is_within_one_picture_of_its_share(n: int, classes: int) -> None:
     matrix, names = as_matrix(pictures(n, classes, n))
     shares = np.array([0.7, 0.2, 0.1])
-    made = stratify(matrix, shares, np.full(n, -1), 0)
+    split, off = stratify(matrix, shares, np.full(n, -1), 0)
     assert names[0] == ("", "")
     for s, share in enumerate(shares):
-        mine = np.asarray(matrix[np.flatnonzero(made.split == s)].sum(0)).ravel()
+        mine = np.asarray(matrix[np.flatnonzero(split == s)].sum(0)).ravel()
         lack = share * np.asarray(matrix.sum(0)).ravel() - mine
         most = np.asarray(matrix.max(0).todense()).ravel()
-        assert made.off[s] == pytest.approx(lack / most)
-        assert np.abs(made.off[s]).max() <= 1
-        assert abs(made.off[s, 0]) <= 0.5
-    assert (stratify(matrix, shares, np.full(n, -1), 0).split == made.split).all()
-    assert (stratify(matrix, shares, np.full(n, -1), 1).split != made.split).any()
+        assert off[s] == pytest.approx(lack / most)
+        assert np.abs(off[s]).max() <= 1
+        assert abs(off[s, 0]) <= 0.5
+    assert (stratify(matrix, shares, np.full(n, -1), 0)[0] == split).all()
+    assert (stratify(matrix, shares, np.full(n, -1), 1)[0] != split).any()
 
 
 def test_units_that_have_a_split_keep_it_and_count() -> None:
     matrix, _ = as_matrix(pictures(200, 6, 5))
     fixed = np.full(200, -1)
     fixed[:40], fixed[40:50] = 1, -2
-    made = stratify(matrix, np.array([0.5, 0.5]), fixed, 0)
-    assert (made.split[:50] == fixed[:50]).all()
-    assert set(made.split[50:].tolist()) == {0, 1}
-    assert np.abs(made.off).max() <= 1
+    split, off = stratify(matrix, np.array([0.5, 0.5]), fixed, 0)
+    assert (split[:50] == fixed[:50]).all()
+    assert set(split[50:].tolist()) == {0, 1}
+    assert np.abs(off).max() <= 1
 
 
 def test_samples_of_many_classes_stay_with_their_unit_and_the_facts_say_how_even() -> None:

@@ -26,7 +26,7 @@ from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
-from audit.report.pair_card import pair_text
+from audit.report.file_card import pair_text
 from audit.results.export_tables import COLUMNS
 from audit.results.image_search import find_overlap
 from audit.results.pair_details import show_pair

@@ -16,8 +16,8 @@ from audit.decisions.label_sample import draw_labels, share_of_sample
 from audit.errors import UsageError
 from audit.report import collect_report, render
 from audit.report.card import NO_LICENCE, to_card, to_croissant
-from audit.results.card_facts import collect_facts
 from audit.results.costs import Cost, leaked_cost, mislabelled_cost, overstatement, repeated_cost
+from audit.results.run_report import collect_facts
 from tests.audit.conftest import Command
 from tests.audit.reviewed import findings, made_hash, made_run
 

@@ -13,7 +13,7 @@ from PIL import Image
 from audit.report.previews import SMALL, ThumbnailCache, difference, view
 from audit.results import images
 from audit.results.boxes import Box
-from audit.results.images import Card
+from audit.results.report_data import Card
 from audit.results.results import open_results
 from tests.conftest import picture
 

@@ -9,7 +9,7 @@ import pytest
 from audit.decisions.store import DecisionStore, Entry
 from audit.errors import UsageError
 from audit.records import Action
-from audit.results.agreement import PairAgreement, disagreements, measure_agreement
+from audit.results.decision_summary import PairAgreement, disagreements, measure_agreement
 from audit.subset import Goal, draw_subset, make_plan
 from audit.ui.subset_tables import COLUMNS, find_disagreements
 from tests.audit.subset.frames import made_set

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from audit.records import Severity
 from audit.report.previews import ThumbnailCache, with_boxes
 from audit.report.thumbnails import Thumbnail
-from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, read_boxes
+from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, load_boxes
 from audit.results.results import Results, open_results
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
@@ -146,4 +146,4 @@ def test_pages_turn_and_turn_back(results: Results) -> None:
 def test_a_run_without_boxes_has_none() -> None:
     boxes = "a Python variable of this name is no table"
     with Store.memory() as empty:
-        assert read_boxes(empty, ["a"]) == {}, boxes
+        assert load_boxes(empty, ["a"]) == {}, boxes

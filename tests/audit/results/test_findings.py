@@ -12,7 +12,7 @@ from audit.decisions import decisions, keeper_rules
 from audit.decisions.store import DecisionStore
 from audit.records import Action
 from audit.report import collect_report
-from audit.results import decision_summary, findings, overview
+from audit.results import decision_summary, findings
 from audit.results.distributions import class_by_split, label_table, shown_classes
 from audit.results.finding_index import index_findings, mark_statuses
 from audit.results.findings import FindingFilter
@@ -59,7 +59,7 @@ def test_pages_give_every_finding_once_in_each_order(results: Results) -> None:
     assert codes == sorted(codes)
     families = list(dict.fromkeys(row.code for row in rows))
     assert families != sorted(families)
-    first = overview.first_steps(results)[0]
+    first = findings.first_steps(results)[0]
     assert rows[0].code in first.codes
 
 
@@ -145,7 +145,7 @@ def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
 def test_first_steps_are_those_of_the_report_and_each_is_in_its_list(
     results: Results, run: Path
 ) -> None:
-    steps = overview.first_steps(results)
+    steps = findings.first_steps(results)
     assert [step.name for step in steps] == [one.name for one in collect_report(run).first]
     assert "leaked" in [step.name for step in steps]
     for step in steps:
@@ -159,29 +159,29 @@ def test_first_steps_and_counts_leave_out_what_is_settled(
     results = open_results(Path(shutil.copytree(reviewed_run, tmp_path / "run")))
     rows = all_rows(results, FindingFilter())
     assert _progress(results) == (len(rows), len(rows))
-    assert overview.count_files_left(results) > 0
-    worst = overview.first_steps(results)[0]
+    assert findings.count_files_left(results) > 0
+    worst = findings.first_steps(results)[0]
     settle(results, [(worst.fingerprint, "decided")])
     assert _progress(results) == (len(rows), len(rows) - 1)
-    assert worst.fingerprint not in {step.fingerprint for step in overview.first_steps(results)}
+    assert worst.fingerprint not in {step.fingerprint for step in findings.first_steps(results)}
     # The last one of a check counts as much as its first.
     settle(results, [(row.fingerprint, "decided") for row in rows[:-1]])
     assert _progress(results) == (len(rows), 1)
     settle(results, [(row.fingerprint, "waived") for row in rows])
-    assert overview.first_steps(results) == ()
-    assert overview.count_files_left(results) == 0
+    assert findings.first_steps(results) == ()
+    assert findings.count_files_left(results) == 0
     assert _progress(results) == (len(rows), 0)
 
 
 def _progress(results: Results) -> tuple[int, int]:
     """How many findings there are and are open, by code."""
-    parts = overview.count_progress(results, "code").values()
+    parts = findings.count_progress(results, "code").values()
     return sum(p.total for p in parts), sum(p.open for p in parts)
 
 
 def test_by_severity_a_fault_that_two_checks_see_counts_once(results: Results, run: Path) -> None:
     counts = collect_report(run).counts
-    open_ones = {s: p.open for s, p in overview.count_progress(results, "severity").items()}
+    open_ones = {s: p.open for s, p in findings.count_progress(results, "severity").items()}
     assert open_ones == {s.value: n for s, n in counts.items() if n}
     assert sum(open_ones.values()) < _progress(results)[1]
 

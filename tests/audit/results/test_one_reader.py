@@ -15,8 +15,7 @@ from audit.decisions.decisions import decide_findings
 from audit.records import Action, Finding, Severity
 from audit.report import collect_report, render
 from audit.report.screen import to_screen
-from audit.results.findings import FindingFilter, facet
-from audit.results.overview import FindingTally, count_progress
+from audit.results.findings import FindingFilter, FindingTally, count_progress, facet
 from audit.results.results import Results, open_results
 from audit.run import run_version
 from audit.run.store import Store, findings_table

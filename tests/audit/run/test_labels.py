@@ -10,7 +10,7 @@ import pytest
 from audit.annotations import measure_boxes
 from audit.checking.objects import object_table
 from audit.compare import diff
-from audit.compare.drift import find_drift
+from audit.compare.diff import find_drift
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
 from audit.report.file_card import card_text

@@ -20,8 +20,7 @@ from audit.decisions.decisions import tagged_samples
 from audit.decisions.store import DecisionStore
 from audit.records import Action
 from audit.results import findings as browse
-from audit.results.findings import FindingFilter
-from audit.results.overview import overlap_matrix
+from audit.results.findings import FindingFilter, overlap_matrix
 from audit.results.results import open_results
 from audit.run import run_version
 from audit.scanning import scanning
