@@ -71,7 +71,10 @@ class KerasTrainer(Trainer):
             )
         self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
         self.scaled = cell.precision == "fp16"
-        self.optimizer = make_keras_optimizer(recipe)
+        momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
+        kinds = keras.optimizers
+        known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
+        self.optimizer = choose_optimizer(recipe, known)(recipe.lr, **momentum)
         if self.scaled:
             self.optimizer = keras.mixed_precision.LossScaleOptimizer(
                 self.optimizer,
@@ -168,16 +171,6 @@ class KerasTrainer(Trainer):
         )
 
 
-def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
-    """SGD with momentum, Adam or AdamW."""
-    import keras
-
-    momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
-    kinds = keras.optimizers
-    known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
-    return choose_optimizer(recipe, known)(recipe.lr, **momentum)
-
-
 POLICIES = {
     "fp32": "float32",
     "tf32": "float32",
@@ -240,10 +233,6 @@ class KerasBackend(Backend):
         inputs, targets = split_batch(batch)
         order = tf.range(size) % inputs.shape[0]
         return tf.gather(inputs, order), tf.gather(targets, order)
-
-    def limit_memory(self, limit_bytes: int) -> str:
-        """Refused: TensorFlow takes a limit only before its first operation."""
-        raise ProfileError("--memory-limit is for torch: leave it out with --framework keras.")
 
     def release(self) -> None:
         """Drop Keras's own references to the last model."""

@@ -53,25 +53,12 @@ def peak_on_gpu() -> PeakMemory:
 
     torch.cuda.synchronize()
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), _occupied_bytes())
-
-
-def _occupied_bytes() -> int:
-    """Bytes in use on the GPU by all programs: NVML's count, without it the CUDA driver's."""
-    import torch
-
     try:
-        return int(torch.cuda.device_memory_used())
+        occupied = torch.cuda.device_memory_used()
     except Exception:  # noqa: BLE001 - no NVML, or one that does not know this device (MIG)
         free, total = torch.cuda.mem_get_info()
-        return int(total - free)
-
-
-def allocated_in(work: Callable[[], None]) -> int | None:
-    """Most bytes alive above the start while `work` ran, by torch's allocation events."""
-    with traced_memory() as recorded:
-        work()
-    return most_alive(recorded)
+        occupied = total - free
+    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), int(occupied))
 
 
 def traced_memory() -> Any:
@@ -273,7 +260,9 @@ class TorchTrainer(DeviceTrainer):
         for state in self.optimizer.state.values():
             tensors += [v for v in state.values() if self._torch.is_tensor(v)]
         held_bytes = sum(t.numel() * t.element_size() for t in tensors)
-        grown = allocated_in(lambda: self.step(batch))
+        with traced_memory() as recorded:
+            self.step(batch)
+        grown = most_alive(recorded)
         if grown is None:
             return PeakMemory(
                 None, "not measured: the profiler of this torch does not report allocations"
@@ -311,9 +300,6 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
         for weight in parameters:
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return optimizer
-
-
-UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
 
 @dataclass(frozen=True)
@@ -367,7 +353,7 @@ class OwnStepTrainer(DeviceTrainer):
 
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """On a GPU the device's count."""
-        return peak_on_gpu() if self.device == "cuda" else PeakMemory(None, UNTOLD)
+        return peak_on_gpu() if self.device == "cuda" else super().peak_memory(batch)
 
 
 GIB = 1 << 30

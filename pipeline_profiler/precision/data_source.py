@@ -10,17 +10,17 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pipeline_profiler.precision.table import Passage, SourceRecord
 from pipeline_profiler.precision.trainer import (
+    NO_BATCH,
     Batch,
     Cell,
     Loader,
     MakeLoader,
     Trainer,
     count_samples,
-    full_batches,
     label_range,
     split_batch,
     time_batches,
@@ -65,8 +65,13 @@ class DataSource:
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
-            source.epoch_batches = source._count_batches()
-            source.problem = source._check_length() or source._scan(clock)
+            samples = _length(getattr(source.loader, "dataset", None))
+            # before the first batch: with drop_last a loader that is too short gives none
+            is_short = samples is not None and samples < size
+            source.problem = explain_too_large(size, samples or 0) if is_short else ""
+            lengths = _length(source.loader), samples if samples is None else samples // size
+            source.epoch_batches = min((n for n in lengths if n is not None), default=None)
+            source.problem = source.problem or source._scan(clock)
         except ProfileError as error:
             source.problem = str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed loader is a row
@@ -77,34 +82,12 @@ class DataSource:
             )
         return source
 
-    def _check_length(self) -> str:
-        """Asked before the first batch: with drop_last a loader that is too short gives none."""
-        dataset = getattr(self.loader, "dataset", None)
-        try:
-            samples = len(dataset)  # type: ignore[arg-type]
-        except TypeError:
-            return ""
-        return "" if samples >= self.batch_size else explain_too_large(self.batch_size, samples)
-
-    def _count_batches(self) -> int | None:
-        """Full batches of an epoch, by the lengths of loader and dataset."""
-        lengths = []
-        for part, size in ((self.loader, 1), (getattr(self.loader, "dataset", None), None)):
-            try:
-                length = len(part)  # type: ignore[arg-type]
-            except TypeError:  # no length, or an IterableDataset that has none
-                continue
-            lengths.append(length // (size or self.batch_size))
-        return min(lengths) if lengths else None
-
     def _scan(self, clock: Clock) -> str:
         """Read the first batches: cache some, note the labels and the pace; '' or the problem."""
         count, full, largest, begin = 0, 0, 0, clock()
         first = begin
-        for batch in self.loader:
-            if count == 0:
-                first = clock()
-            count += 1
+        for count, batch in enumerate(self.loader, 1):
+            first = clock() if count == 1 else first
             size = count_samples(batch)
             largest, full = max(largest, size), full + (size == self.batch_size)
             if self.pairs and (ends := label_range(split_batch(batch)[1])):
@@ -123,7 +106,7 @@ class DataSource:
         # The first batch holds the start of the workers, so the pace is that of the others; with
         # one batch its own time has to do, the start included.
         self.first_s = (first - begin) / 1e9
-        self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
+        self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else self.first_s
         return ""
 
     @property
@@ -170,10 +153,7 @@ class DataSource:
             batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches), clock)
             self._taken += self.in_flight + batches
         if not batches:
-            raise ProfileError(
-                "The loader had no full batch left: give a loader that can be iterated again and "
-                "has more samples than the batch size."
-            )
+            raise ProfileError(NO_BATCH)
         starts = self.start_s
         return Passage(
             self.model,
@@ -193,7 +173,9 @@ class DataSource:
         """Yield the full batches of `count` epochs; note in `start_s` how long each began."""
         for _ in range(count):
             begin, number = clock(), 0
-            for batch in full_batches(self.loader, self.batch_size):
+            for batch in self.loader:
+                if count_samples(batch) != self.batch_size:
+                    continue
                 if not number:
                     self.start_s.append((clock() - begin) / 1e9)
                 number += 1
@@ -228,6 +210,13 @@ class DataSource:
     def close(self) -> None:
         """Drop loader and batches; its workers end with it."""
         self.loader, self.cached_batches, self._stream = (), [], None
+
+
+def _length(part: Any) -> int | None:
+    try:
+        return len(part)
+    except TypeError:  # no length, or an IterableDataset that has none
+        return None
 
 
 def explain_too_large(size: int, samples: int) -> str:

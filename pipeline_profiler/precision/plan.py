@@ -78,20 +78,14 @@ def plan_cells(
     backend: Backend, jobs: Sequence[ModelJob], options: SweepOptions
 ) -> tuple[list[Cell], list[str]]:
     """All cells to measure, and the reasons for those that were changed."""
-    asked = product(jobs, options.batch_sizes, options.precisions)
     cells = [
-        cell
-        for job, size, precision in asked
-        for cell in _by_loss_scale(job.name, size, precision, options)
+        Cell(job.name, size, precision, scale)
+        for job, size, precision in product(jobs, options.batch_sizes, options.precisions)
+        for scale in (options.loss_scales if precision == "fp16" else ("",))
     ]
     emulated = backend.device == "cpu" and "fp16" in options.precisions
     note = "FP16 is emulated on a CPU, so its times say nothing about a GPU: use bf16 there."
     return cells, [note] if emulated else []
-
-
-def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
-    scales = options.loss_scales if precision == "fp16" else ("",)
-    return [Cell(model, size, precision, scale) for scale in scales]
 
 
 ReportProgress = Callable[[int, int, str], None]
@@ -152,23 +146,19 @@ class SweepState:
 
     def open_source(self, cell: Cell) -> DataSource:
         """The data of one model at one batch size, read once; ProfileError where there is none."""
-        key = cell.source
+        key, job = cell.source, self.job(cell.model)
         if key not in self.sources:
-            job = self.job(cell.model)
             self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
-            self._open_further(job, key)
+            # the same loader with other numbers of workers
+            for workers in self.options.workers if not self.sources[key].problem else ():
+                make = partial(make_sized_loader, job.make_loader, workers=workers)
+                opened = DataSource.open(make, *key, self.clock, job.pairs)
+                self.further.append(opened)
+                self.reasons += [opened.problem] if opened.problem else []
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)
         return source
-
-    def _open_further(self, job: ModelJob, key: tuple[str, int]) -> None:
-        """The same loader with the other numbers of workers; a reason where it has none."""
-        for workers in self.options.workers if not self.sources[key].problem else ():
-            make = partial(make_sized_loader, job.make_loader, workers=workers)
-            opened = DataSource.open(make, *key, self.clock, job.pairs)
-            self.further.append(opened)
-            self.reasons += [opened.problem] if opened.problem else []
 
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
@@ -176,11 +166,13 @@ class SweepState:
         return self.backend.new_trainer(job.make_model, cell, recipe)
 
 
-def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:
+def run_guarded(
+    sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult | None]
+) -> ProbeResult:
     """What goes wrong in a cell becomes its row; nothing of it stays on the device."""
     try:
         with sweep.backend.using(cell.precision):
-            result = work()
+            result = work() or ProbeResult()
     except ProfileError as error:
         result = ProbeResult("refused", str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed cell is a row

@@ -110,11 +110,6 @@ def count_samples(batch: Batch) -> int:
     return int(part.shape[0])
 
 
-def full_batches(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
-    """Yield the batches of this size."""
-    return (batch for batch in batches if count_samples(batch) == batch_size)
-
-
 def label_range(targets: Tensor) -> tuple[int, int] | None:
     """(lowest, highest) of class numbers; None where the labels are something else."""
     kind = str(getattr(targets, "dtype", ""))
@@ -169,8 +164,11 @@ STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a s
 LEAD_IN = 2  # steps between a synchronise and the first mark: they fill the queue of the device
 
 
-class Trainer(ABC):
-    """A model with its optimizer that can be stepped, on one framework and device."""
+class Trainer:
+    """A model with its optimizer that can be stepped, on one framework and device.
+
+    The base class has no model: it times a loader alone, and its steps drop their batches.
+    """
 
     lead_in = LEAD_IN
 
@@ -179,21 +177,19 @@ class Trainer(ABC):
         self.device, self.clock = device, clock
         self._losses: list[Tensor | float] = []
 
-    @abstractmethod
     def place(self, batch: Batch) -> Batch:
         """The batch on the device, in the memory format of the recipe."""
+        return batch
 
-    @abstractmethod
     def step(self, batch: Batch) -> None:
         """One training step, enqueued."""
 
-    @abstractmethod
     def synchronise(self) -> None:
         """Wait for the device; used at the edges of a window only."""
 
-    @abstractmethod
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Most memory of training on this batch."""
+        return PeakMemory(None, "not measured: a CPU has no count of the memory of a step")
 
     def outputs(self, batch: Batch) -> tuple[int, ...] | None:
         """Shape of the model's outputs for this batch; None where its own loss checks them."""
@@ -223,10 +219,10 @@ class Trainer(ABC):
         """The loss scale now; None without one."""
         return None
 
-    def start_at(self, scale: float) -> None:  # noqa: B027 - nothing to do without a scale
+    def start_at(self, scale: float) -> None:
         """Begin with this dynamic scale: the skips that find it belong to a training's start."""
 
-    def count_correct(self) -> None:  # noqa: B027 - nothing to do where outputs are out of reach
+    def count_correct(self) -> None:
         """From now on keep the accuracy of each step; costs a reduction, so in no timed window."""
 
     def accuracies(self) -> list[float]:
@@ -269,9 +265,10 @@ class Backend(ABC):
     def release(self) -> None:
         """Give back what a dropped trainer held."""
 
-    @abstractmethod
     def limit_memory(self, limit_bytes: int) -> str:
         """Let training have no more than this; a sentence that says what is limited."""
+        # TensorFlow takes a limit only before its first operation
+        raise ProfileError("--memory-limit is for torch: leave it out with --framework keras.")
 
 
 def import_framework(name: str, extra: str) -> ModuleType:
@@ -315,18 +312,12 @@ class TimedWindow:
     warmup_skipped: int = 0
 
     @property
-    def counted_ms(self) -> list[float]:
-        """Periods of the steps whose update was applied."""
-        dropped = set(self.skipped)
-        return [ms for i, ms in enumerate(self.period_ms) if i not in dropped]
-
-    @property
     def median_ms(self) -> float | None:
         """Median period of the steps taken; None where AMP skipped them all."""
         if not self.period_ms:
-            return self.elapsed_ms / self.steps if self.steps else None
+            return self.elapsed_ms / self.steps
         # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
-        counted = self.counted_ms
+        counted = [ms for i, ms in enumerate(self.period_ms) if i not in self.skipped]
         return float(np.median(counted)) if counted else None
 
 
@@ -412,14 +403,16 @@ def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tu
     return count, periods[0] if periods else (clock() - begin) / 1e6
 
 
+NO_BATCH = (
+    "The loader had no full batch left: give a loader that can be iterated again and has more "
+    "samples than the batch size."
+)
+
+
 def _next_batch(iterator: Iterator[Batch]) -> Batch:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ProfileError(
-            "The loader had no full batch left: give a loader that can be iterated again and "
-            "has more samples than the batch size."
-        ) from None
+    for batch in iterator:
+        return batch
+    raise ProfileError(NO_BATCH)
 
 
 def train_steps(
@@ -429,39 +422,17 @@ def train_steps(
     clock: Clock,
     limit_s: float = math.inf,
 ) -> tuple[float, float]:
-    """Train up to `count` steps in `limit_s`, two at least.
+    """Train up to `count` steps in `limit_s`, two at least; return s of the first and of a later.
 
-    Returns the seconds of the first step, which allocates and compiles, and of a later one with its
-    batch.
+    The first step allocates and compiles; the later one includes its batch.
     """
     batch = _next_batch(batches)
     start = clock()
     trainer.step(batch)
     trainer.synchronise()
-    begin = clock()
-    taken = 0
-    for _ in range(count - 1):
+    begin, taken = clock(), 0
+    while taken < count - 1 and (taken == 0 or (clock() - start) / 1e9 <= limit_s):
         trainer.step(_next_batch(batches))
         taken += 1
-        if (clock() - start) / 1e9 > limit_s:
-            break
     trainer.synchronise()
     return (begin - start) / 1e9, (clock() - begin) / 1e9 / max(1, taken)
-
-
-class NoStep(Trainer):
-    """Stands in for a trainer where the loader is alone: a step does nothing."""
-
-    def place(self, batch: Batch) -> Batch:
-        """The batch, where it is."""
-        return batch
-
-    def step(self, batch: Batch) -> None:
-        """The batch is dropped."""
-
-    def synchronise(self) -> None:
-        """Nothing runs."""
-
-    def peak_memory(self, batch: Batch) -> PeakMemory:
-        """Nothing to measure."""
-        return PeakMemory(None, "not measured: no step")
