@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
+MEMORY_CUDA = "peak of TensorFlow's GPU allocator over the first steps"
 INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
 NEVER = 2**31 - 1  # steps: a static scale must not grow
 
@@ -166,9 +167,7 @@ class KerasTrainer(Trainer):
         if self.device != "cuda":
             return PeakMemory(None, "not measured: TensorFlow counts no peak on a CPU")
         info = import_tensorflow().config.experimental.get_memory_info("GPU:0")
-        return PeakMemory(
-            int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"
-        )
+        return PeakMemory(int(info["peak"]), MEMORY_CUDA)
 
 
 POLICIES = {

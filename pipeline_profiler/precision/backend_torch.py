@@ -89,9 +89,7 @@ def most_alive(recorded: Any) -> int | None:
 
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
-Update: TypeAlias = (
-    "bool | Tensor"  # of one step: whether it was applied, or found_inf on the device
-)
+Update: TypeAlias = "bool | Tensor"  # whether a step was applied, or found_inf on the device
 
 INITIAL_SCALE = 2.0**16  # GradScaler's own default
 
@@ -175,14 +173,17 @@ class TorchTrainer(DeviceTrainer):
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The loss; what autocast does, it does here."""
-        # autocast wants a dtype even where it is off, as for FP32
-        dtype = self.dtype or self._torch.bfloat16
-        with self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None):
+        with self._autocast():
             outputs = self.run(inputs)
             self._note_accuracy(outputs, targets)
             if self.loss is not None:
                 return self.loss(outputs, targets)
             return self._torch.nn.functional.cross_entropy(outputs, targets)
+
+    def _autocast(self) -> Any:
+        # autocast wants a dtype even where it is off, as for FP32
+        dtype = self.dtype or self._torch.bfloat16
+        return self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None)
 
     def step(self, batch: Batch) -> None:
         inputs, targets = self.place(batch)
@@ -206,14 +207,12 @@ class TorchTrainer(DeviceTrainer):
 
     def outputs(self, batch: Batch) -> tuple[int, ...] | None:
         """Shape of the outputs, asked in evaluation mode: no weight and no statistic changes."""
-        torch = self._torch
         if self.loss is not None:
             return None
         inputs, _ = self.place(batch)
-        dtype = self.dtype or torch.bfloat16
         self.model.eval()
         try:
-            with torch.no_grad(), torch.autocast(self.device, dtype, self.dtype is not None):
+            with self._torch.no_grad(), self._autocast():
                 outputs = self.model(inputs)
         finally:
             self.model.train()
@@ -264,9 +263,7 @@ class TorchTrainer(DeviceTrainer):
             self.step(batch)
         grown = most_alive(recorded)
         if grown is None:
-            return PeakMemory(
-                None, "not measured: the profiler of this torch does not report allocations"
-            )
+            return PeakMemory(None, "not measured: this torch does not report allocations")
         return PeakMemory(held_bytes + grown, MEMORY_CPU)
 
 
@@ -375,15 +372,13 @@ class TorchBackend(Backend):
 
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision; '' when it has it."""
+        fixes = {"tf32": "TF32: leave tf32 out.", "bf16": "BF16: use fp16."}
         refused = super().refusal(precision)
-        if refused or self.device == "cpu":
+        if refused or self.device == "cpu" or precision not in fixes:
             return refused
         is_older = import_torch().cuda.get_device_capability() < AMPERE
-        if precision == "tf32" and is_older:
-            return f"{self.device_name} is older than Ampere and has no TF32: leave tf32 out."
-        if precision == "bf16" and is_older:
-            return f"{self.device_name} is older than Ampere and has no BF16: use fp16."
-        return ""
+        older = f"{self.device_name} is older than Ampere and has no {fixes[precision]}"
+        return older if is_older else ""
 
     @contextmanager
     def using(self, precision: str) -> Iterator[None]:

@@ -156,10 +156,7 @@ class DataSource:
             raise ProfileError(NO_BATCH)
         starts = self.start_s
         return Passage(
-            self.model,
-            self.batch_size,
-            cell.precision if cell else "",
-            cell.loss_scale if cell else "",
+            cell or Cell(self.model, self.batch_size, ""),
             self.workers,
             number,
             round((begin - began) / 1e9, 3),

@@ -27,6 +27,7 @@ Pixels: TypeAlias = NDArray[np.float32]
 
 SIDE, PADDING = 32, 4
 PREFETCH = 2  # batches a worker
+MAX_DEFAULT_WORKERS = 8
 EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in flight
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
@@ -41,9 +42,10 @@ class ImageFolder:
     def __len__(self) -> int:
         return self.length
 
-    def repeated(self, least: int) -> ImageFolder:
-        """The dataset with whole passes over its files, until an epoch has `least` samples."""
-        passes = max(1, -(-least // len(self.files)))
+    def repeated(self, batch_size: int, workers: int) -> ImageFolder:
+        """The dataset with whole passes over its files, long for the batches in flight."""
+        least = batch_size * EPOCHS_IN_FLIGHT * max(workers * PREFETCH, 1)
+        passes = -(-least // len(self.files))
         return ImageFolder(self.files, self.labels, self.side, passes * len(self.files))
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
@@ -75,8 +77,7 @@ def find_data(folder: str | None) -> ImageData:
     """The given folder of images, else sample_data/train here or beside the package."""
     if folder is not None:
         return read_image_folder(Path(folder))
-    own = Path(__file__).resolve().parents[2]
-    for root in (Path.cwd(), own):
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (root / "sample_data" / "train").is_dir():
             return read_image_folder(root / "sample_data" / "train")
     raise ProfileError(
@@ -123,17 +124,9 @@ def _can_decode(path: Path) -> bool:
     return True
 
 
-MOST_WORKERS = 8
-
-
 def default_workers() -> int:
     """One core stays for the trainer."""
-    return min(MOST_WORKERS, max(1, usable_cores() - 1))
-
-
-def _least_samples(batch_size: int, workers: int) -> int:
-    """Samples of an epoch that is long for the batches in flight."""
-    return batch_size * max(EPOCHS_IN_FLIGHT * workers * PREFETCH, EPOCHS_IN_FLIGHT)
+    return min(MAX_DEFAULT_WORKERS, max(1, usable_cores() - 1))
 
 
 def make_torch_loader(
@@ -144,7 +137,7 @@ def make_torch_loader(
     from torch.utils.data import DataLoader
 
     count = default_workers() if workers is None else workers
-    dataset = data.dataset.repeated(_least_samples(batch_size, count))
+    dataset = data.dataset.repeated(batch_size, count)
     order = torch.Generator().manual_seed(0)
     return DataLoader(
         cast("Dataset[tuple[Pixels, int]]", dataset),  # torch asks for __getitem__ alone
@@ -163,7 +156,7 @@ def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> 
     from pipeline_profiler.precision.backend_keras import import_tensorflow
 
     tf = import_tensorflow()
-    dataset = data.dataset.repeated(_least_samples(batch_size, workers or default_workers()))
+    dataset = data.dataset.repeated(batch_size, workers or default_workers())
     side = dataset.side
 
     def load(number: int) -> tuple[Pixels, int]:

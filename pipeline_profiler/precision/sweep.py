@@ -196,16 +196,13 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
     # memory comes after the losses: its extra step must not change them
     peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
+        peak=peak,
         losses=losses,
         accuracies=accuracies,
         skipped=len(skipped),
         scale=trainer.scale(),
         step_s=step_s,
         setup_s=setup_s + max(0.0, first_s - step_s),
-        peak_bytes=peak.allocated,
-        peak_how=peak.how,
-        reserved_bytes=peak.reserved,
-        occupied_bytes=peak.occupied,
     )
 
 

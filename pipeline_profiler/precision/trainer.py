@@ -151,13 +151,13 @@ T = TypeVar("T")
 class PeakMemory:
     """Bytes that training allocated, and how that was measured; None is not measured.
 
-    `reserved`: by the framework's allocator; `occupied`: on the device, other programs included.
+    Reserved: by the framework's allocator. Occupied: on the device, other programs included.
     """
 
-    allocated: int | None
-    how: str
-    reserved: int | None = None
-    occupied: int | None = None
+    peak_bytes: int | None = None
+    peak_how: str = "n/a"
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
 
 
 STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
