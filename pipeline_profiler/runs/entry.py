@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,39 +117,26 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
 
-@dataclass(frozen=True)
-class RunWords:
-    """What the user says of a run: `config` is a file or a link."""
-
-    study: str = ""
-    note: str = ""
-    config: str = ""
-
-
-@dataclass(frozen=True)
-class RunCall:
-    """The command of a run and its start (s)."""
-
-    command: str
-    began: float
-
-
-def make_row(call: RunCall, code: Code, words: RunWords, outcome: RunOutcome) -> RunRow:
-    """The row of a run that has ended."""
+def begin_row(
+    command: str, began: float, folder: Path, study: str = "", note: str = "", config: str = ""
+) -> RunRow:
+    """Return the row of a run without its outcome; `config` is a file or a link."""
+    code = read_code(folder)
     return RunRow(
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(call.began)),
-        command=call.command,
-        study=words.study or Path(code.top or working_folder()).name,
-        verdict=outcome.verdict,
-        metric=outcome.metric,
-        value=outcome.value,
-        trials=outcome.trials,
-        note=mask_secrets(words.note),
-        file=os.path.abspath(outcome.file) if outcome.file else "",
-        config=mask_secrets(words.config),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        command=command,
+        study=study or Path(code.top or working_folder()).name,
+        note=mask_secrets(note),
+        config=mask_secrets(config),
         git_commit=code.commit,
         git_diff=code.diff,
     )
+
+
+def end_row(row: RunRow, outcome: RunOutcome) -> RunRow:
+    """Return the row of a run that has ended."""
+    file = os.path.abspath(outcome.file) if outcome.file else ""
+    return replace(row, **asdict(outcome) | {"file": file})
 
 
 def working_folder() -> str:
@@ -160,7 +147,9 @@ def working_folder() -> str:
         return ""
 
 
-def enter_session(session: Session, file: Path, began: float, words: RunWords) -> int | None:
+def enter_session(
+    session: Session, file: Path, began: float, study: str = "", note: str = "", config: str = ""
+) -> int | None:
     """Add the row of a session of the user's own loop; return its number, None without a table.
 
     A table that takes no row is a warning.
@@ -172,14 +161,13 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
         return None
     script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
     folder = script.resolve().parent if script.is_file() else Path(working_folder() or "/")
-    call = RunCall("recorder", began)
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         if not session.results and long_enough(session):
             judge_session(session)
-        outcome = outcome_of_session(session, str(file))
-        return append_row(path, make_row(call, read_code(folder), words, outcome))
+        row = begin_row("recorder", began, folder, study, note, config)
+        return append_row(path, end_row(row, outcome_of_session(session, str(file))))
     except (ProfileError, ImportError, OSError) as error:
         warnings.warn(f"This session is not in the table of runs: {error}", stacklevel=3)
         return None

@@ -10,9 +10,9 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,14 @@ def append_row(path: Path, row: RunRow) -> int:
         return int(cursor.lastrowid or 0)
 
 
-def append_note(path: Path, number: int, note: str) -> RunRow:
+def append_note(path: Path, number: int, note: str) -> None:
     """Add a line to the note of a row; ProfileError where there is no such row."""
     read_row(path, number)
     with _opened(path, "rw") as connection:
         connection.execute(
-            "UPDATE runs SET note = CASE WHEN note = '' THEN ? ELSE note || char(10) || ? END "
-            "WHERE id = ?",
-            (note, note, number),
+            "UPDATE runs SET note = ltrim(note || char(10) || ?, char(10)) WHERE id = ?",
+            (note, number),
         )
-    return read_row(path, number)
 
 
 def read_rows(path: Path, word: str = "") -> list[RunRow]:
@@ -178,26 +176,10 @@ WIDEST = {"study": 18, "verdict": 20, "best": 30, "note": 32, "file": 32}
 EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."
 
 
-@dataclass(frozen=True)
-class Filter:
-    """Which rows; texts compare without case."""
-
-    study: str = ""
-    command: str = ""
-
-    def keeps(self, row: RunRow) -> bool:
-        """Whether a row is wanted."""
-        return self.study.lower() in ("", row.study.lower()) and self.command.lower() in (
-            "",
-            row.command.lower(),
-        )
-
-
-def sort_rows(rows: Iterable[RunRow], by: str = "time", reverse: bool = False) -> list[RunRow]:
+def sort_rows(rows: Sequence[RunRow], by: str = "time", reverse: bool = False) -> list[RunRow]:
     """Sorted by a column, rows without a value last; ProfileError for an unknown column."""
     if by not in SORTS:
         raise ProfileError(f"--sort takes one of {', '.join(SORTS)}, not '{by}'.")
-    rows = list(rows)
     known = [row for row in rows if getattr(row, by) not in (None, "")]
     known.sort(key=lambda row: (getattr(row, by), row.id), reverse=reverse)
     return known + [row for row in rows if getattr(row, by) in (None, "")]
@@ -205,9 +187,7 @@ def sort_rows(rows: Iterable[RunRow], by: str = "time", reverse: bool = False) -
 
 def rows_json(rows: Sequence[RunRow], file: str) -> str:
     """The document `runs/1`; diffs are left out (a single row has its own)."""
-    runs = [row.as_dict() for row in rows]
-    for run in runs:
-        del run["git_diff"]
+    runs = [{k: v for k, v in row.as_dict().items() if k != "git_diff"} for row in rows]
     document = {"schema": "runs/1", "generator": "pipeline-profiler", "file": file, "runs": runs}
     return json.dumps(document, indent=1, allow_nan=False)
 

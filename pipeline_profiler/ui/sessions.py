@@ -9,12 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.profiling.monitor.conclusion import judge_session
-from pipeline_profiler.profiling.record.session import Session, open_unpacked
+from pipeline_profiler.profiling.record.session import open_unpacked
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
-MOST_BYTES = 64 << 20
 HEAD = 400  # bytes that tell a session from other JSON
 
 
@@ -59,10 +57,3 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
     except (OSError, EOFError):
         return False
     return b'"schema"' in head and b'"' + schema in head
-
-
-def read(data: bytes, name: str) -> Session:
-    """Read an uploaded session; raises ProfileError for anything else."""
-    session = Session.parse(data, name)
-    judge_session(session)
-    return session

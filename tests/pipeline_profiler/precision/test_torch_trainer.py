@@ -164,11 +164,11 @@ def test_peak_memory_on_a_cpu_counts_weights_state_and_what_the_step_allocates()
     batch = Batches(4).rows[0]
     made.step(batch)
     peak = made.peak_memory(batch)
-    assert peak.how == MEMORY_CPU
-    assert peak.reserved is peak.occupied is None
+    assert peak.peak_how == MEMORY_CPU
+    assert peak.reserved_bytes is peak.occupied_bytes is None
     held = 49 * 100_000 * 4 * 3  # weights, gradients, momentum
-    assert peak.allocated is not None
-    assert held <= peak.allocated <= 2 * held
+    assert peak.peak_bytes is not None
+    assert held <= peak.peak_bytes <= 2 * held
 
 
 def test_accuracy_is_counted_only_once_asked_for() -> None:
