@@ -159,7 +159,6 @@ class TorchTrainer(DeviceTrainer):
         if cell.precision == "fp16":
             self.scaler = torch.amp.GradScaler(device, init_scale=self.static or INITIAL_SCALE)
         self.run = torch.compile(self.model) if recipe.compile else self.model
-        self._correct: list[Tensor] | None = None
         self._updates: list[Update] = []
         watch_updates(self.optimizer, self._updates)
 
@@ -233,12 +232,6 @@ class TorchTrainer(DeviceTrainer):
     def start_at(self, scale: float) -> None:
         if self.scaler is not None and self.static is None:
             self.scaler = self._torch.amp.GradScaler(self.device, init_scale=scale)
-
-    def count_correct(self) -> None:
-        self._correct = []
-
-    def accuracies(self) -> list[float]:
-        return [float(share) for share in self._correct or ()]
 
     def _note_accuracy(self, outputs: Tensor, targets: Tensor) -> None:
         is_tensor = self._torch.is_tensor

@@ -7,6 +7,7 @@ an epoch: first as many as were in flight, which prefetched while no step ran, t
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -50,6 +51,7 @@ class DataSource:
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
     pairs: bool = True  # batches are (inputs, labels)
+    clock: Clock = time.perf_counter_ns
     epoch_batches: int | None = None  # full ones; None where the loader has no length
     whole_epochs: bool = False  # passages take whole epochs
     start_s: list[float] = field(default_factory=list)  # until the first batch, a value an epoch
@@ -61,7 +63,7 @@ class DataSource:
         cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
     ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source = cls(model, size, pairs=pairs)
+        source = cls(model, size, pairs=pairs, clock=clock)
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
@@ -71,7 +73,7 @@ class DataSource:
             source.problem = explain_too_large(size, samples or 0) if is_short else ""
             lengths = _length(source.loader), samples if samples is None else samples // size
             source.epoch_batches = min((n for n in lengths if n is not None), default=None)
-            source.problem = source.problem or source._scan(clock)
+            source.problem = source.problem or source._scan()
         except ProfileError as error:
             source.problem = str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed loader is a row
@@ -82,10 +84,10 @@ class DataSource:
             )
         return source
 
-    def _scan(self, clock: Clock) -> str:
+    def _scan(self) -> str:
         """Read the first batches: cache some, note the labels and the pace; '' or the problem."""
-        count, full, largest, begin = 0, 0, 0, clock()
-        first = begin
+        clock, count, full, largest = self.clock, 0, 0, 0
+        first = begin = clock()
         for count, batch in enumerate(self.loader, 1):
             first = clock() if count == 1 else first
             size = count_samples(batch)
@@ -137,20 +139,18 @@ class DataSource:
         value = self.config.get(key)
         return value if isinstance(value, kind) else None
 
-    def time_passage(
-        self, trainer: Trainer, cell: Cell | None, number: int, began: int, clock: Clock
-    ) -> Passage:
+    def time_passage(self, trainer: Trainer, cell: Cell | None, number: int, began: int) -> Passage:
         """Train on a passage through the loader; without a cell the loader is alone."""
-        begin, self.start_s = clock(), []
+        begin, self.start_s = self.clock(), []
         if self.whole_epochs and self.epoch_batches:
             self._stream = None
             epochs = self.passage_batches // self.epoch_batches
-            batches, elapsed_ms = time_batches(trainer, self.epochs(clock, epochs), clock)
+            batches, elapsed_ms = time_batches(trainer, self.epochs(epochs))
         else:
-            stream = self._steady(restart=cell is None, clock=clock)
+            stream = self._steady(restart=cell is None)
             for batch in islice(stream, self.in_flight):
                 trainer.step(batch)
-            batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches), clock)
+            batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches))
             self._taken += self.in_flight + batches
         if not batches:
             raise ProfileError(NO_BATCH)
@@ -166,26 +166,26 @@ class DataSource:
             len(trainer.skipped()),
         )
 
-    def epochs(self, clock: Clock, count: int = MAX_EPOCHS) -> Iterator[Batch]:
+    def epochs(self, count: int = MAX_EPOCHS) -> Iterator[Batch]:
         """Yield the full batches of `count` epochs; note in `start_s` how long each began."""
         for _ in range(count):
-            begin, number = clock(), 0
+            begin, number = self.clock(), 0
             for batch in self.loader:
                 if count_samples(batch) != self.batch_size:
                     continue
                 if not number:
-                    self.start_s.append((clock() - begin) / 1e9)
+                    self.start_s.append((self.clock() - begin) / 1e9)
                 number += 1
                 yield batch
             if not number:
                 return
 
-    def _steady(self, restart: bool, clock: Clock) -> Iterator[Batch]:
+    def _steady(self, restart: bool) -> Iterator[Batch]:
         """The open iterator; a new one where its epoch would end in the passage."""
         needed = self.in_flight + self.passage_batches
         ends = self.epoch_batches is not None and self._taken + needed > self.epoch_batches
         if self._stream is None or restart or ends:
-            self._stream, self._taken = self.epochs(clock), 0
+            self._stream, self._taken = self.epochs(), 0
         return self._stream
 
     def describe(self) -> SourceRecord:

@@ -178,8 +178,7 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
     trainer.count_correct()
     wanted = sweep.options.parity_steps
     limit_s = PROBE_SHARE * sweep.options.seconds
-    through = source.epochs(sweep.clock)
-    first_s, step_s = train_steps(trainer, through, wanted, sweep.clock, limit_s)
+    first_s, step_s = train_steps(trainer, source.epochs(), wanted, limit_s)
     losses, skipped, accuracies = trainer.losses(), trainer.skipped(), trainer.accuracies()
     if 0 < len(losses) < wanted:
         sweep.reasons.append(
@@ -187,7 +186,7 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
             f"takes {step_s:.2g} s."
         )
     preloaded = itertools.cycle(source.cached_batches)  # the pace without the loader
-    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, sweep.clock, limit_s)
+    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, limit_s)
     if losses and math.isnan(losses[0]):
         advice = "check the inputs for NaN and the loss for a logarithm of 0."
         if cell.precision == "fp16":
@@ -243,7 +242,7 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
     def train(tried: Cell) -> None:
         trainer = sweep.make_trainer(tried)
         device_batch = trainer.place(sweep.backend.resized(batch, tried.batch_size))
-        train_steps(trainer, itertools.repeat(device_batch), TRIAL_STEPS, sweep.clock)
+        train_steps(trainer, itertools.repeat(device_batch), TRIAL_STEPS)
 
     def fits(size: int) -> bool:
         if sweep.is_over():
@@ -493,7 +492,7 @@ def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
         source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
         begin_s = round(sweep.spent_s(), 3)
         batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
-        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS, sweep.clock)
+        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS)
         sweep.windows.append(CellWindow(cell, number, begin_s, window))
 
     _guard_cells(sweep, [cell], work)
@@ -511,8 +510,7 @@ def _time_passage(sweep: SweepState, feed: Feed, number: int) -> None:
         trainer = Trainer("cpu", sweep.clock) if cell is None else _warm_trainer(sweep, cell)
         if cell is not None:
             warm_up(trainer, itertools.cycle(source.cached_batches), WARM_STEPS)
-        passage = source.time_passage(trainer, cell, number, sweep.began, sweep.clock)
-        sweep.passages.append(passage)
+        sweep.passages.append(source.time_passage(trainer, cell, number, sweep.began))
 
     _guard_cells(sweep, cells, work)
     if not source.whole_epochs and source.workers:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -176,6 +175,7 @@ class Trainer:
         """`device` is cuda or cpu; the clock gives ns."""
         self.device, self.clock = device, clock
         self._losses: list[Tensor | float] = []
+        self._correct: list[Tensor] | None = None
 
     def place(self, batch: Batch) -> Batch:
         """The batch on the device, in the memory format of the recipe."""
@@ -224,10 +224,11 @@ class Trainer:
 
     def count_correct(self) -> None:
         """From now on keep the accuracy of each step; costs a reduction, so in no timed window."""
+        self._correct = []
 
     def accuracies(self) -> list[float]:
         """Share of each step's samples whose largest output is their label; [] where unknown."""
-        return []
+        return [float(share) for share in self._correct or ()]
 
 
 class Backend(ABC):
@@ -321,16 +322,10 @@ class TimedWindow:
         return float(np.median(counted)) if counted else None
 
 
-def time_window(
-    trainer: Trainer,
-    batches: Iterator[Batch],
-    steps: int,
-    warmup: int,
-    clock: Clock = time.perf_counter_ns,
-) -> TimedWindow:
+def time_window(trainer: Trainer, batches: Iterator[Batch], steps: int, warmup: int) -> TimedWindow:
     """Train `warmup` steps and the lead-in, which do not count, then `steps` that do."""
     warmup_skipped = warm_up(trainer, batches, warmup)
-    lead_in = trainer.lead_in
+    lead_in, clock = trainer.lead_in, trainer.clock
     with _no_collector():
         # The first step after a synchronise finds an empty queue, so its period holds the host's
         # launches. The lead-in fills the queue and is not marked.
@@ -386,13 +381,13 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tuple[int, float]:
+def time_batches(trainer: Trainer, batches: Iterable[Batch]) -> tuple[int, float]:
     """Train on all `batches` and return their number and the ms until the device has finished.
 
     The time includes the start of the iterator, so that whole epochs hold their first batch.
     """
     trainer.synchronise()
-    count, begin, marks = 0, clock(), [trainer.mark()]
+    count, begin, marks = 0, trainer.clock(), [trainer.mark()]
     with _no_collector():
         for batch in batches:
             trainer.step(batch)
@@ -400,7 +395,7 @@ def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tu
         marks.append(trainer.mark())
         trainer.synchronise()
     periods = trainer.periods_ms(marks)
-    return count, periods[0] if periods else (clock() - begin) / 1e6
+    return count, periods[0] if periods else (trainer.clock() - begin) / 1e6
 
 
 NO_BATCH = (
@@ -416,17 +411,13 @@ def _next_batch(iterator: Iterator[Batch]) -> Batch:
 
 
 def train_steps(
-    trainer: Trainer,
-    batches: Iterator[Batch],
-    count: int,
-    clock: Clock,
-    limit_s: float = math.inf,
+    trainer: Trainer, batches: Iterator[Batch], count: int, limit_s: float = math.inf
 ) -> tuple[float, float]:
     """Train up to `count` steps in `limit_s`, two at least; return s of the first and of a later.
 
     The first step allocates and compiles; the later one includes its batch.
     """
-    batch = _next_batch(batches)
+    batch, clock = _next_batch(batches), trainer.clock
     start = clock()
     trainer.step(batch)
     trainer.synchronise()

@@ -39,7 +39,7 @@ def slow_batches(clock: FakeClock, waits: list[float]) -> Iterator[int]:
 def test_the_lead_in_is_not_marked_and_periods_run_from_step_to_step() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0)
-    window = time_window(trainer, slow_batches(clock, [1, 90, 80, 3, 4, 5]), 3, 1, clock)
+    window = time_window(trainer, slow_batches(clock, [1, 90, 80, 3, 4, 5]), 3, 1)
     assert window.period_ms == [13.0, 14.0, 15.0]
     assert (window.median_ms, window.elapsed_ms, window.steps) == (14.0, 42.0, 3)
 
@@ -47,7 +47,7 @@ def test_the_lead_in_is_not_marked_and_periods_run_from_step_to_step() -> None:
 def test_the_device_is_synchronised_at_the_edges_only() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 1.0)
-    time_window(trainer, slow_batches(clock, [0] * 7), 4, 1, clock)
+    time_window(trainer, slow_batches(clock, [0] * 7), 4, 1)
     edges = ["step", "synchronise", "step", "step"]
     assert trainer.calls == [*edges, *["mark", "step"] * 4, "mark", "synchronise"]
 
@@ -55,7 +55,7 @@ def test_the_device_is_synchronised_at_the_edges_only() -> None:
 def test_skipped_steps_are_counted_and_not_timed() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0, skips={0, 2, 5})
-    window = time_window(trainer, slow_batches(clock, [0, 0, 0, 0, 0, 90, 0]), 3, 2, clock)
+    window = time_window(trainer, slow_batches(clock, [0, 0, 0, 0, 0, 90, 0]), 3, 2)
     # one in the warm-up, one in the lead-in, one timed
     assert (window.warmup_skipped, window.skipped) == (2, [1])
     assert window.median_ms == 10.0
@@ -75,33 +75,33 @@ def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:
             seen.append(gc.isenabled())
             super().step(batch)
 
-    time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 5), 2, 1, clock)
+    time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 5), 2, 1)
     assert seen == [True, *[False] * 4]
     assert gc.isenabled()
     with pytest.raises(ProfileError, match="no full batch left"):
-        time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 4), 2, 1, clock)
+        time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 4), 2, 1)
     assert gc.isenabled()
 
 
 def test_a_passage_holds_the_start_of_its_batches_and_every_step() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0)
-    assert time_batches(trainer, slow_batches(clock, [70, 1, 1]), clock) == (3, 102.0)
+    assert time_batches(trainer, slow_batches(clock, [70, 1, 1])) == (3, 102.0)
     assert trainer.calls == ["synchronise", "mark", *["step"] * 3, "mark", "synchronise"]
     alone = Trainer("cpu", clock)
-    assert time_batches(alone, slow_batches(clock, [70, 1, 1]), clock) == (3, 72.0)
+    assert time_batches(alone, slow_batches(clock, [70, 1, 1])) == (3, 72.0)
 
 
 def test_the_first_step_is_told_from_the_others() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0)
-    first_s, step_s = train_steps(trainer, slow_batches(clock, [50, 2, 4]), 3, clock)
+    first_s, step_s = train_steps(trainer, slow_batches(clock, [50, 2, 4]), 3)
     assert (first_s, step_s) == pytest.approx((0.010, 0.013))
 
 
 def test_partial_batches_are_left_out() -> None:
     rows = [*Batches(4, 2).rows, *Batches(3, 1).rows]
-    epochs = {size: DataSource("m", size, rows).epochs(FakeClock(), 1) for size in (4, 5)}
+    epochs = {size: DataSource("m", size, rows).epochs(1) for size in (4, 5)}
     assert [len(batch[0]) for batch in epochs[4]] == [4, 4]
     assert list(epochs[5]) == []
 

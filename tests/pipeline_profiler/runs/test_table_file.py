@@ -58,8 +58,8 @@ def test_a_row_reads_back_and_takes_notes(tmp_path: Path) -> None:
     assert append_row(path, ROW) == 1
     assert read_rows(path) == [replace(ROW, id=1)]
     append_note(path, 1, "first")
-    noted = append_note(path, 1, "second")
-    assert noted == read_row(path, 1) == replace(ROW, id=1, note="first\nsecond")
+    append_note(path, 1, "second")
+    assert (noted := read_row(path, 1)) == replace(ROW, id=1, note="first\nsecond")
     assert next(iter(noted.as_dict().items())) == ("id", 1)
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(ProfileError, match="has no run 9"):
