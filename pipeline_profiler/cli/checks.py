@@ -34,6 +34,7 @@ from pipeline_profiler.cli.user_code import (
     target,
 )
 from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.runs.entry import RunOutcome
 
 if TYPE_CHECKING:
     from pipeline_profiler.checks.runner import CheckReport
@@ -372,7 +373,6 @@ def _seconds(args: argparse.Namespace) -> float:
 
 def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
     from pipeline_profiler.checks import document
-    from pipeline_profiler.runs.row import RunOutcome
 
     if args.trace:
         for result in report.broken:

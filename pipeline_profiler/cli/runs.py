@@ -14,8 +14,15 @@ from dataset_preflight.foundation.push import find_push_problem, refusal_of
 from pipeline_profiler.cli.output import say, show
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.entry import begin_row, end_row, working_folder
-from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
+from pipeline_profiler.runs.entry import (
+    RunOutcome,
+    RunRow,
+    begin_row,
+    default_file,
+    end_row,
+    mask_secrets,
+    working_folder,
+)
 
 # A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
 # Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.
@@ -160,7 +167,6 @@ def runs_command(args: argparse.Namespace) -> int:
 
 
 def _show_run(args: argparse.Namespace, path: Path) -> int:
-    from pipeline_profiler.runs.entry import mask_secrets
     from pipeline_profiler.runs.table_file import append_note, read_row, row_text
 
     if args.note:

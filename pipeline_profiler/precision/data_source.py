@@ -190,18 +190,17 @@ class DataSource:
 
     def describe(self) -> SourceRecord:
         """The setting, for the session."""
+        kinds: dict[str, type] = {"kind": str, "workers": int, "prefetch": int, "pin_memory": bool}
+        settings: dict[str, Any] = {name: self._setting(name, kinds[name]) for name in kinds}
         return SourceRecord(
             self.model,
             self.batch_size,
             len(self.cached_batches),
             self.problem,
-            self._setting("kind", str),
-            self._setting("workers", int),
-            self._setting("prefetch", int),
-            self._setting("pin_memory", bool),
-            self.epoch_batches,
-            self.in_flight,
-            self.whole_epochs,
+            epoch_batches=self.epoch_batches,
+            in_flight=self.in_flight,
+            whole_epochs=self.whole_epochs,
+            **settings,
         )
 
     def close(self) -> None:

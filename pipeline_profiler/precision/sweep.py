@@ -60,7 +60,7 @@ from pipeline_profiler.precision.trainer import (
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.watchdog import Guard, kept_when_stopped
 from pipeline_profiler.profiling.record.plan import Plan, Reason
-from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
 from pipeline_profiler.profiling.record.stages import Clock
 
 WARM_STEPS = 2
@@ -268,16 +268,11 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
     """Return the largest batch size up to `limit` that `fits` (monotone), to 1 in 64; or 0."""
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
-    low, high = 0, max(1, start)
+    low, high = 0, min(max(1, start), limit)
     # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
     # below, because memory is refused before the step runs
-    while high <= limit and fits(high):
-        low, high = high, high * 2
-    if high > limit:
-        # the last doubling passed the limit without a trial: ask for the limit itself
-        if low == limit or fits(limit):
-            return limit
-        high = limit
+    while low < high and fits(high):
+        low, high = high, min(2 * high, limit)
     while high - low > max(1, low // 64):
         middle = (low + high) // 2
         if fits(middle):
@@ -309,7 +304,7 @@ def measure_precisions(
     sweep.reasons += notes
     if options.memory_limit is not None:
         sweep.reasons.append(backend.limit_memory(options.memory_limit))
-    session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    session = Session(created=utc_now())
     # now: the memory that is free at the start
     session.environment = environment.describe(gpu=backend.device == "cuda")
     # what ends the process saves the session, which must hold the rows by then

@@ -20,7 +20,6 @@ from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.monitor.conclusion import parts_line
 from pipeline_profiler.profiling.monitor.ranks import (
     RANK_HEAD,
-    RankRow,
     join_ranks,
     rank_cells,
     ranks_sentence,
@@ -118,18 +117,20 @@ def render_ranks(sessions: Sequence[Session]) -> str:
     """The joined ranks as one HTML page: the sentence, a bar a rank on one scale, the table."""
     from dataset_preflight.foundation.charts import stacked_bars
 
-    joined = join_ranks(sessions)
-    parts = [(str(row.rank), _rank_parts(row)) for row in joined.rows]
-    chart = partial(stacked_bars, "Mean step of each rank", parts, "ms")
+    joined, drawn = join_ranks(sessions), []
+    for row in joined.rows:
+        # milliseconds by part of a rank's mean step; they add up to it
+        parts = {
+            "loader wait": row.wait_ms,
+            "own work": row.own_ms,
+            "collective": row.collective_ms,
+        }
+        together = max(0.0, row.period_ms - sum(parts.values()))
+        drawn.append((str(row.rank), parts | {"together": together}))
+    chart = partial(stacked_bars, "Mean step of each rank", drawn, "ms")
     rows = tuple(map(rank_cells, joined.rows))
     section = Section("Verdict", (ranks_sentence(joined),), RANK_HEAD, rows, chart)
     return _page([Section("Pipeline profile"), section])
-
-
-def _rank_parts(row: RankRow) -> dict[str, float]:
-    """Milliseconds by part of a rank's mean step; they add up to it."""
-    parts = {"loader wait": row.wait_ms, "own work": row.own_ms, "collective": row.collective_ms}
-    return parts | {"together": max(0.0, row.period_ms - sum(parts.values()))}
 
 
 def to_json(session: Session) -> str:

@@ -469,8 +469,8 @@ def samples(session: Session, windows: Windows) -> Section | None:
     columns = len(head) - (not any(row["image"] for row in named))
     guilty = [row for row in slow if row.get("stall_share")]
     share = sum(row["stall_share"] for row in guilty)
-    lines = (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
-    lines = lines if share >= NAMED_STALLS else ()
+    text = f"{len(guilty)} samples make {share:.0%} of the stalled time."
+    lines = (text,) if share >= NAMED_STALLS else ()
     return Section("Slowest samples", lines, head[:columns], tuple(row[:columns] for row in rows))
 
 
