@@ -163,7 +163,7 @@ def _check_loader(args: argparse.Namespace, spec: str) -> int:
     from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
 
     _check_shared(args, [spec, args.eval, args.split])
-    mean, deviation = _declared(args)
+    mean, deviation, make_model = _declared(args, spec)
     seed, entered_at = args.settings.check.seed, dict[str, str]()
     subject = LoaderSubject(
         target(spec, "the loader"),
@@ -173,35 +173,30 @@ def _check_loader(args: argparse.Namespace, spec: str) -> int:
         split=_maybe_target(args.split, "(inputs, targets)"),
         mean=mean,
         deviation=deviation,
-        make_model=_model_of(args, spec),
+        make_model=make_model,
         seed=seed,
         entered=_entered_by(_functions_of(str(spec_file(spec)), ""), seed, entered_at),
     )
     report = _run("LOAD", subject, args, "loader")
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
-    places = {name: _place_of(function) for name, function in makers.items()}
-    report.places = places | entered_at
+    report.places = {name: _place_of(f) for name, f in makers.items()} | entered_at
     report.grid = model_grid(subject) if args.images or args.output else None
     return _finish(report, args, spec)
 
 
-def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation: the settings, else those of the file `check.pretrained`."""
+def _declared(
+    args: argparse.Namespace, spec: str
+) -> tuple[tuple[float, ...], tuple[float, ...], Callable[..., Any] | None]:
+    """Return mean, deviation and model: of the settings, of `check.pretrained`, of the file."""
     from pipeline_profiler.checks.loader_subject import read_declaration
 
     check: CheckSettings = args.settings.check
-    if check.pretrained and ".py:" not in check.pretrained:
-        found = read_declaration(check.pretrained)
-        return check.mean or found.mean, check.std or found.deviation
-    return check.mean, check.std
-
-
-def _model_of(args: argparse.Namespace, spec: str) -> Callable[..., Any] | None:
-    """Return the function of `check.pretrained`, else make_model of the loader's file."""
-    pretrained = args.settings.check.pretrained
-    if pretrained:
-        return _maybe_target(pretrained if ".py:" in pretrained else None, "the model")
-    return offered(spec_file(spec), "make_model")
+    if not check.pretrained:
+        return check.mean, check.std, offered(spec_file(spec), "make_model")
+    if ".py:" in check.pretrained:
+        return check.mean, check.std, target(check.pretrained, "the model")
+    found = read_declaration(check.pretrained)
+    return check.mean or found.mean, check.std or found.deviation, None
 
 
 def _entered_by(

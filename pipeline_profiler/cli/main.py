@@ -157,9 +157,8 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [name for group in GROUPS.values() for name in group]
-            raise argparse.ArgumentError(
-                action, f"there is no {value!r}.{nearest_name(str(value), known)}"
-            )
+            text = f"there is no {value!r}.{nearest_name(str(value), known)}"
+            raise argparse.ArgumentError(action, text)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         (say if file is sys.stderr else show)(escape_controls(message).rstrip("\n"))

@@ -8,7 +8,7 @@ load in parallel and drop the partial batch.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -32,12 +32,23 @@ EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in fligh
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 
+@dataclass(frozen=True)
 class ImageFolder:
-    """Class folders as (image float32 (3, side, side) in [-1, 1], label), with augmentation."""
+    """Class folders as (image float32 (3, side, side) in [-1, 1], label), with augmentation.
 
-    def __init__(self, files: list[str], labels: list[int], side: int, length: int) -> None:
-        """`length` samples per epoch; sample i is file i modulo the number of files."""
-        self.files, self.labels, self.side, self.length = files, labels, side, length
+    `length` samples per epoch; sample i is file i modulo the number of files.
+    """
+
+    files: list[str]
+    labels: list[int]
+    side: int
+    length: int
+    notes: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(set(self.labels))
 
     def __len__(self) -> int:
         return self.length
@@ -45,8 +56,7 @@ class ImageFolder:
     def repeated(self, batch_size: int, workers: int) -> ImageFolder:
         """The dataset with whole passes over its files, long for the batches in flight."""
         least = batch_size * EPOCHS_IN_FLIGHT * max(workers * PREFETCH, 1)
-        passes = -(-least // len(self.files))
-        return ImageFolder(self.files, self.labels, self.side, passes * len(self.files))
+        return replace(self, length=-(-least // len(self.files)) * len(self.files))
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         from PIL import Image
@@ -64,16 +74,7 @@ class ImageFolder:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / 127.5 - 1, self.labels[at]
 
 
-@dataclass(frozen=True)
-class ImageData:
-    """A dataset, how many classes it has, and notes about it."""
-
-    dataset: ImageFolder
-    classes: int
-    notes: tuple[str, ...]
-
-
-def find_data(folder: str | None) -> ImageData:
+def find_data(folder: str | None) -> ImageFolder:
     """The given folder of images, else sample_data/train here or beside the package."""
     if folder is not None:
         return read_image_folder(Path(folder))
@@ -86,7 +87,7 @@ def find_data(folder: str | None) -> ImageData:
     )
 
 
-def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
+def read_image_folder(root: Path, side: int = SIDE) -> ImageFolder:
     """Every readable image in the class folders of `root`; ProfileError where there is none."""
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
@@ -101,8 +102,7 @@ def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
     ]
     if len(paths) > len(decodable):
         notes.append(f"{len(paths) - len(decodable)} files were left out: undecodable.")
-    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable))
-    return ImageData(dataset, len(classes), tuple(notes))
+    return ImageFolder(list(map(str, decodable)), labels, side, len(decodable), tuple(notes))
 
 
 def _convert_to_rgb(image: Picture) -> Picture:
@@ -130,17 +130,17 @@ def default_workers() -> int:
 
 
 def make_torch_loader(
-    data: ImageData, batch_size: int, workers: int | None, pin: bool
+    data: ImageFolder, batch_size: int, workers: int | None, pin: bool
 ) -> DataLoader[tuple[Pixels, int]]:
     """A shuffling DataLoader over the dataset; workers stay alive between epochs."""
     import torch
     from torch.utils.data import DataLoader
 
     count = default_workers() if workers is None else workers
-    dataset = data.dataset.repeated(batch_size, count)
     order = torch.Generator().manual_seed(0)
     return DataLoader(
-        cast("Dataset[tuple[Pixels, int]]", dataset),  # torch asks for __getitem__ alone
+        # torch asks for __getitem__ alone
+        cast("Dataset[tuple[Pixels, int]]", data.repeated(batch_size, count)),
         batch_size,
         shuffle=True,
         num_workers=count,
@@ -151,12 +151,12 @@ def make_torch_loader(
     )
 
 
-def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> Loader:
+def make_keras_loader(data: ImageFolder, batch_size: int, workers: int | None) -> Loader:
     """A tf.data pipeline over the dataset: shuffled, loaded in parallel, channels last."""
     from pipeline_profiler.precision.backend_keras import import_tensorflow
 
     tf = import_tensorflow()
-    dataset = data.dataset.repeated(batch_size, workers or default_workers())
+    dataset = data.repeated(batch_size, workers or default_workers())
     side = dataset.side
 
     def load(number: int) -> tuple[Pixels, int]:

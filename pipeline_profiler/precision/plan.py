@@ -61,8 +61,6 @@ def check_options(options: SweepOptions) -> None:
         raise ProfileError("--batch-sizes takes whole numbers above 0, such as 64,128.")
     if not options.precisions:
         raise ProfileError("--precisions is empty: give some of fp32,tf32,fp16,bf16.")
-    if min(options.rounds, options.steps or 1, options.parity_steps) < 1:
-        raise ProfileError("Repeats, steps and parity steps must be at least 1.")
     for text in options.loss_scales:
         try:
             is_known = text == DYNAMIC or float(text) > 0

@@ -42,8 +42,7 @@ class Cell:
     def label(self) -> str:
         """'resnet18 FP16 x64 scale 128', for progress lines."""
         scale = f" scale {self.loss_scale}" if self.loss_scale else ""
-        name = PRECISION_NAMES.get(self.precision, self.precision)
-        return f"{self.model} {name} x{self.batch_size}{scale}"
+        return f"{self.model} {name_precision(self.precision)} x{self.batch_size}{scale}"
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ from pipeline_profiler.profiling.monitor.ranks import (
     rank_cells,
     ranks_sentence,
 )
-from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report.section import Section, name_files_once, share_text
 from pipeline_profiler.report.sections import (
     deciding_condition,
@@ -148,12 +148,6 @@ FORMATS: dict[str, Callable[[Session], str]] = {
     ".html": to_html,
     ".json": to_json,
 }
-
-
-def write(session: Session, path: str) -> Path:
-    """Write the report in the format of the extension; returns the path."""
-    write_whole(make_report(session, path), Path(path))
-    return Path(path)
 
 
 def check_format(path: str) -> None:

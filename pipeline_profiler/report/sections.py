@@ -68,7 +68,7 @@ def report_sections(session: Session) -> list[Section]:
         *script_sections(session),
         _causes(session),
         loading(session),
-        arm_periods(session, windows),
+        arm_periods(session),
         waiting(session, windows),
         operations(session),
         interventions(session),
@@ -344,7 +344,7 @@ def _shown(name: str, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def arm_periods(session: Session, windows: Windows) -> Section | None:
+def arm_periods(session: Session) -> Section | None:
     """Step period of each arm, the split of the stall, and what recording cost."""
     periods = session.results.get("arms") or {}
     measured = {name: row for name, row in periods.items() if row}

@@ -5,6 +5,7 @@ A link names one of these and never a path.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +27,12 @@ def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
             sessions[_free_name(path, sessions)] = path
     # Names are given before the sorting: a link goes on naming the same file when another is newer.
     named = {path.resolve(): place for place, path in enumerate(given)}
-    order = sorted(sessions.items(), key=lambda item: _rank(item[1], named))
-    return dict(order)
 
+    def rank(name: str) -> tuple[float, float]:
+        path = sessions[name]
+        return named.get(path, math.inf), -path.stat().st_mtime
 
-def _rank(path: Path, named: Mapping[Path, int]) -> tuple[float, float]:
-    return (named[path], 0.0) if path in named else (float("inf"), -path.stat().st_mtime)
+    return {name: sessions[name] for name in sorted(sessions, key=rank)}
 
 
 def _free_name(path: Path, taken: Mapping[str, Path]) -> str:
