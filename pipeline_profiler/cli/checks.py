@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataset_preflight.foundation.ending import ExitCode, strongest
-from pipeline_profiler.cli.arguments import (
-    PYTHON_HELP,
-    YES_HELP,
-    check_amount,
-    split_words,
-)
+from pipeline_profiler.cli.arguments import PYTHON_HELP, YES_HELP, check_amount, split_words
 from pipeline_profiler.cli.output import check_output, say, show, write_report
 from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import CheckSettings
@@ -133,7 +128,13 @@ def _check_target(args: argparse.Namespace) -> int:
     file, _, name = spec.rpartition(":")
     if not file.endswith(".py"):
         file, name = spec, ""
-    if _is_loader(args, file, name):
+    try:
+        is_loader = _is_loader(args, file, name)
+        if not is_loader:
+            _refuse_unfit(Path(file), name)
+    except ProfileError as error:
+        raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
+    if is_loader:
         return _check_loader(args, spec if name else f"{file}:make_loader")
     return _check_training(args, file, name)
 
@@ -151,10 +152,7 @@ def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     if args.eval or args.evaluation or args.split:
         return True
     if name:
-        try:
-            return name != "make_training" and not returns_training(file, name)
-        except ProfileError as error:
-            raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
+        return name != "make_training" and not returns_training(file, name)
     there = mentioned(Path(file), OFFERED)
     return "make_loader" in there and not {"make_training", "make_model"} & set(there)
 
@@ -237,10 +235,6 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
     from pipeline_profiler.cli.check_script import SHORTENED
 
     _check_shared(args, [f"{file}:{name}"])
-    try:
-        _refuse_unfit(Path(file), name)
-    except ProfileError as error:
-        raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
     functions = _functions_of(file, name)
     _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.settings.check.seed)

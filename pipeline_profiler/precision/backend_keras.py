@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -27,7 +26,6 @@ from pipeline_profiler.precision.trainer import (
     Recipe,
     Tensor,
     Trainer,
-    choose_optimizer,
     import_framework,
     split_batch,
 )
@@ -75,7 +73,7 @@ class KerasTrainer(Trainer):
         momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
         kinds = keras.optimizers
         known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
-        self.optimizer = choose_optimizer(recipe, known)(recipe.lr, **momentum)
+        self.optimizer = known[recipe.optimizer](recipe.lr, **momentum)
         if self.scaled:
             self.optimizer = keras.mixed_precision.LossScaleOptimizer(
                 self.optimizer,
@@ -170,12 +168,7 @@ class KerasTrainer(Trainer):
         return PeakMemory(int(info["peak"]), MEMORY_CUDA)
 
 
-POLICIES = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "mixed_float16",
-    "bf16": "mixed_bfloat16",
-}
+POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}  # else float32
 
 
 class KerasBackend(Backend):
@@ -183,13 +176,12 @@ class KerasBackend(Backend):
 
     name = "keras"
 
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
+    def __init__(self, device: str | None = None) -> None:
         tf = import_tensorflow()
         gpus = tf.config.list_physical_devices("GPU")
         if device == "cuda" and not gpus:
             raise ProfileError("TensorFlow sees no GPU: leave --device out, or give --device cpu.")
         self.device = device or ("cuda" if gpus else "cpu")
-        self.clock = clock
         details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
         gpu_name = str(details.get("device_name", "GPU"))
         self.device_name = gpu_name if self.device == "cuda" else "CPU"
@@ -214,7 +206,7 @@ class KerasBackend(Backend):
         experimental = import_tensorflow().config.experimental
         with self.using(precision):
             return {
-                "policy": POLICIES[precision],
+                "policy": POLICIES.get(precision, "float32"),
                 "tf32": bool(experimental.tensor_float_32_execution_enabled()),
             }
 

@@ -8,7 +8,6 @@ piece of work. FP16 is autocast with a GradScaler, BF16 without (Micikevicius et
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from pipeline_profiler.precision.trainer import (
     Recipe,
     Tensor,
     Trainer,
-    choose_optimizer,
     import_framework,
     split_batch,
 )
@@ -281,7 +279,7 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
     if not parameters:
         raise ProfileError("The model has no parameters: there is nothing to train.")
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    make = choose_optimizer(recipe, kinds)
+    make = kinds[recipe.optimizer]
     momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     fused = True if device == "cuda" else None
     optimizer: optim.Optimizer = make(parameters, recipe.lr, fused=fused, **momentum)
@@ -355,12 +353,11 @@ class TorchBackend(Backend):
 
     name = "torch"
 
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
+    def __init__(self, device: str | None = None) -> None:
         torch = import_torch()
         if device == "cuda" and not torch.cuda.is_available():
             raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.clock = clock
         self.device_name = torch.cuda.get_device_name() if self.device == "cuda" else "CPU"
 
     def refusal(self, precision: str) -> str:

@@ -182,13 +182,9 @@ def run_guarded(
 
 def _describe_failure(error: BaseException, cell: Cell) -> ProbeResult:
     if is_out_of_memory(error):
-        return ProbeResult(
-            "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
-        )
+        text = f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
+        return ProbeResult("oom", text)
     # frameworks print pages; the reason stands in the last line
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else "no message"
-    return ProbeResult(
-        "failed",
-        f"{type(error).__name__}: {last}; run one step of the model by hand to see where.",
-    )
+    last = str(error).strip().rpartition("\n")[2].strip() or "no message"
+    text = f"{type(error).__name__}: {last}; run one step of the model by hand to see where."
+    return ProbeResult("failed", text)

@@ -458,16 +458,13 @@ def _row(run: ScriptRun, kind: Kind) -> tuple[str, ...]:
     step, alone = window_mean([*kind.step_ms.values()]), window_mean([*after.values()])
     gain = paired_ratio(before, after)
     times = f" {gain.value:.2f}x" if gain and kind is not own else ""
+    ratio = run.ratio(kind)
+    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.high) else ""
     return (
         f"{run.own} (own)" if kind is own else PRECISION_NAMES[kind.name],
         f"{format_number(step.value)} ms",
-        _speedup(run.ratio(kind)) if times else "",
+        f"{ratio.value:.2f}x{ends}" if times else "",
         f"{format_number(alone.value)} ms{times}" if run.samples else "not measured",
         f"{1e3 * run.samples / step.value:,.0f}" if run.samples else "",
         f"{kind.peak_bytes / 1e6:,.1f} MB" if kind.peak_bytes else "not measured",
     )
-
-
-def _speedup(ratio: Interval) -> str:
-    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.high) else ""
-    return f"{ratio.value:.2f}x{ends}"

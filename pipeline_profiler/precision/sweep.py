@@ -50,8 +50,7 @@ from pipeline_profiler.precision.trainer import (
     Backend,
     Cell,
     Trainer,
-    label_problem,
-    shape_problem,
+    check_outputs,
     time_window,
     timed_steps,
     train_steps,
@@ -162,7 +161,8 @@ PACE_STEPS = 4
 
 def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
     """Visit a cell for the first time; raises ProfileError where it cannot be trained."""
-    _refuse(sweep.backend.refusal(cell.precision))
+    if refusal := sweep.backend.refusal(cell.precision):
+        raise ProfileError(refusal)
     source = sweep.open_source(cell)
     if not sweep.probes:
         # the first optimizer of a process imports for seconds: no later visit pays that again
@@ -173,8 +173,7 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
     # before a step can fail on the device; a loss of the user's own checks its outputs itself
     shape = trainer.outputs(source.cached_batches[0])
     if shape is not None:
-        _refuse(shape_problem(shape, source.batch_size))
-        _refuse(label_problem(*source.labels, shape[1]) if source.labels else "")
+        check_outputs(shape, source.batch_size, source.labels)
     trainer.count_correct()
     wanted = sweep.options.parity_steps
     limit_s = PROBE_SHARE * sweep.options.seconds
@@ -191,7 +190,7 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
         advice = "check the inputs for NaN and the loss for a logarithm of 0."
         if cell.precision == "fp16":
             advice = "FP16 overflows above 65,504: scale the inputs down, or use bf16."
-        _refuse(f"the loss is NaN at step 0: {advice}")
+        raise ProfileError(f"the loss is NaN at step 0: {advice}")
     # memory comes after the losses: its extra step must not change them
     peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
@@ -203,11 +202,6 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
         step_s=step_s,
         setup_s=setup_s + max(0.0, first_s - step_s),
     )
-
-
-def _refuse(problem: str) -> None:
-    if problem:
-        raise ProfileError(problem)
 
 
 TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -117,32 +118,26 @@ def label_range(targets: Tensor) -> tuple[int, int] | None:
     return int(values.min()), int(values.max())
 
 
-def label_problem(lowest: int, highest: int, outputs: int) -> str:
-    """A sentence where labels lie outside the model's outputs; '' where they fit."""
-    if (lowest >= 0 or lowest == IGNORED_LABEL) and highest < outputs:
-        return ""
+def check_outputs(shape: tuple[int, ...], batch_size: int, labels: tuple[int, int] | None) -> None:
+    """Raise ProfileError unless outputs are (batch, classes) and labels lie within the classes."""
+    if len(shape) != 2 or shape[0] != batch_size:
+        raise ProfileError(
+            f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
+            "classes): return logits, one row per sample, or give (model, loss) with a loss of "
+            "your own."
+        )
+    outputs, (lowest, highest) = shape[1], labels or (0, 0)
     wrong = highest if highest >= outputs else lowest
-    return (
-        f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
-        f"{max(highest + 1, outputs)}, or fix the labels so that they count from 0."
-    )
-
-
-def shape_problem(shape: tuple[int, ...], batch_size: int) -> str:
-    """A sentence where the model's output is not (batch, classes); '' where it is."""
-    if len(shape) == 2 and shape[0] == batch_size:
-        return ""
-    return (
-        f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
-        "classes): return logits, one row per sample, or give (model, loss) with a loss of your "
-        "own."
-    )
+    if wrong != IGNORED_LABEL and wrong not in range(outputs):
+        raise ProfileError(
+            f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
+            f"{max(highest + 1, outputs)}, or fix the labels so that they count from 0."
+        )
 
 
 Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
 MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)
 Flags: TypeAlias = dict[str, str | bool | int]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -236,6 +231,7 @@ class Backend(ABC):
     name: str
     device: str  # cuda | cpu
     device_name: str
+    clock: Clock = time.perf_counter_ns
 
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision, and what to do; '' when it has it."""
@@ -278,13 +274,6 @@ def import_framework(name: str, extra: str) -> ModuleType:
     except ImportError:
         command = f"pip install 'dataset-preflight[{extra}]'"
         raise ProfileError(f"{name} is not installed: {command}.") from None
-
-
-def choose_optimizer(recipe: Recipe, kinds: dict[str, T]) -> T:
-    """The optimizer that the recipe names; ProfileError with the known ones."""
-    if recipe.optimizer not in kinds:
-        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {', '.join(kinds)}.")
-    return kinds[recipe.optimizer]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING
 
 from dataset_preflight.foundation import charts
 from dataset_preflight.foundation.charts import dot, line, text
-from pipeline_profiler.precision.summary import (
-    best_row,
-    describe_largest,
-    format_rate,
-    format_times,
-    list_crossings,
-    list_errors,
-    list_launch_bound,
-    list_problems,
-    needed_workers,
-    summarise,
-    write_answer,
-)
+from pipeline_profiler.precision import summary
+from pipeline_profiler.precision.summary import format_rate, format_times
 from pipeline_profiler.precision.table import (
     LoaderRow,
     LossMark,
@@ -62,7 +51,7 @@ MAX_LINES = 20
 def read_table(session: Session) -> PrecisionTable | None:
     """The table of a precision session; None for other sessions."""
     saved = session.results.get("precision")
-    return summarise(measurement_from_dict(saved)) if saved else None
+    return summary.summarise(measurement_from_dict(saved)) if saved else None
 
 
 def precision_sections(session: Session) -> list[Section]:
@@ -93,22 +82,23 @@ def precision_screen(session: Session) -> str:
     if table is None or not table.rows:
         return "No row could be measured.\n"
     models = list(dict.fromkeys(row.cell.model for row in table.rows))
-    best = best_row([row for row in table.rows if row.cell.model == models[0]])
-    lines = [line for text in write_answer(table, models[0])[:2] for line in _fold(text)]
+    best = summary.best_row([row for row in table.rows if row.cell.model == models[0]])
+    lines = [line for text in summary.write_answer(table, models[0])[:2] for line in _fold(text)]
     if best is None:
         lines += [line for text in table.sentences[1:] for line in _fold(text)]
         return "\n".join(lines[:MAX_LINES]) + "\n"
     lines += ["", *_fold(_describe_run(table, best)), *_screen_table(table, best)]
+    largest = [each for each in table.measurement.largest if each.model == models[0]]
     notes = [
-        *list_errors(table.rows),
+        *summary.list_errors(table.rows),
         *_list_uncertain(table.rows),
-        *list_problems(table.rows),
-        *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
+        *summary.list_problems(table.rows),
+        *summary.describe_largest(largest),
         *_list_loaders(table, best),
-        *list_crossings(table, models[0]),
-        *list_launch_bound(table.rows),
+        *summary.list_crossings(table, models[0]),
+        *summary.list_launch_bound(table.rows),
         *_compare_losses(table.rows, best),
-        *(write_answer(table, model)[0] for model in models[1:]),
+        *(summary.write_answer(table, model)[0] for model in models[1:]),
         *_next_command(table, best),
     ]
     for folded in map(_fold, notes):
@@ -243,7 +233,7 @@ def _compare_losses(rows: Sequence[Row], best: Row) -> Iterator[str]:
 
 
 def _next_command(table: PrecisionTable, best: Row) -> Iterator[str]:
-    needed = needed_workers(best, table.loader_of(best.cell))
+    needed = summary.needed_workers(best, table.loader_of(best.cell))
     if best.is_input_bound and needed and needed <= table.measurement.cores:
         precisions = dict.fromkeys(["fp32", best.cell.precision])
         yield (
@@ -474,9 +464,9 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
         y = BOTTOM - 8 - 18 * number
         shapes.append(line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT))
         shapes.append(text(RIGHT + 40, y + 4, words))
-    best = best_row(rows)
+    best = summary.best_row(rows)
     loader = table.loader_of(best.cell) if best else None
-    needed = needed_workers(best, loader) if best else None
+    needed = summary.needed_workers(best, loader) if best else None
     if loader and needed and needed <= table.measurement.cores:
         rate = loader.alone_per_s.value / loader.num_workers * needed
         shapes.append(line(LEFT, axes.y(rate), RIGHT, axes.y(rate), FAINT))

@@ -242,7 +242,8 @@ def test_every_optimizer_learns(optimizer: str) -> None:
 
 def test_marks_are_the_injected_clock_on_a_cpu() -> None:
     ticks = iter([5_000_000, 9_000_000])
-    backend = TorchBackend("cpu", clock=lambda: next(ticks))
+    backend = TorchBackend("cpu")
+    backend.clock = lambda: next(ticks)
     made = backend.new_trainer(flat_model, Cell("f", 4, "fp32"), Recipe())
     assert made.periods_ms([made.mark(), made.mark()]) == [4.0]
     assert CPU.clock is time.perf_counter_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -15,9 +16,8 @@ from pipeline_profiler.precision.trainer import (
     Cell,
     TimedWindow,
     Trainer,
+    check_outputs,
     is_out_of_memory,
-    label_problem,
-    shape_problem,
     split_batch,
     time_batches,
     time_window,
@@ -134,14 +134,16 @@ def test_what_counts_as_out_of_memory() -> None:
 
 
 def test_sentences_about_shapes_and_labels() -> None:
-    assert shape_problem((8, 10), 8) == ""
-    assert "returned shape (8, 10, 4, 4) for 8 samples" in shape_problem((8, 10, 4, 4), 8)
-    assert "returned shape (4, 10) for 8 samples" in shape_problem((4, 10), 8)
-    assert label_problem(0, 9, 10) == ""
-    assert label_problem(-100, 9, 10) == ""
-    assert "label 12 lies outside [0, 10)" in label_problem(0, 12, 10)
-    assert "give it 13" in label_problem(0, 12, 10)
-    assert "label -1 lies outside" in label_problem(-1, 3, 10)
+    for labels in (None, (0, 9), (-100, 9)):
+        check_outputs((8, 10), 8, labels)
+    for shape, labels, words in [
+        ((8, 10, 4, 4), None, "returned shape (8, 10, 4, 4) for 8 samples"),
+        ((4, 10), None, "returned shape (4, 10) for 8 samples"),
+        ((8, 10), (0, 12), "label 12 lies outside [0, 10): the model has 10 outputs; give it 13"),
+        ((8, 10), (-1, 3), "label -1 lies outside"),
+    ]:
+        with pytest.raises(ProfileError, match=re.escape(words)):
+            check_outputs(shape, 8, labels)
 
 
 def test_batches_are_pairs() -> None:
