@@ -378,13 +378,8 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     evidence = (result.answer.evidence for result in report.results)
     failed: Mapping[str, Any] = {"metric": "failed checks", "best": len(report.failed)}
     best = next((row for row in evidence if {"metric", "best"} <= row.keys()), failed)
-    args.outcome = RunOutcome(
-        document.overall_state(document.counts_of(report)),
-        len(report.results),
-        best["metric"],
-        float(best["best"]),
-        args.output or "",
-    )
+    state, value = document.overall_state(document.counts_of(report)), float(best["best"])
+    args.outcome = RunOutcome(state, len(report.results), best["metric"], value, args.output or "")
     args.aside.close()
     text = document.checks_text(report, name, args.full)
     if args.diff and not args.json:

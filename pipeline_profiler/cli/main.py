@@ -138,9 +138,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def _check_script(args: argparse.Namespace) -> None:
     """Raise ProfileError for a script without `--`, or for a command that runs no script."""
     if words := getattr(args, "words", None):
-        raise ProfileError(
-            f"Write `--` before the script: {PROGRAM} {args.name} -- {shlex.join(words)}"
-        )
+        command = f"{PROGRAM} {args.name} -- {shlex.join(words)}"
+        raise ProfileError(f"Write `--` before the script: {command}")
     if args.script is not None and not getattr(args, "takes_script", False):
         raise ProfileError(f"{args.name} runs no script: leave `--` and the words after it out.")
 

@@ -254,7 +254,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
-    files = [spec_file(args.model), spec_file(args.loader), spec_file(args.step)]
+    files = map(spec_file, (args.model, args.loader, args.step))
     check_session_output(args.output, [name for name in files if name])
 
 

@@ -97,9 +97,8 @@ def read_image_folder(root: Path, side: int = SIDE) -> ImageFolder:
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")
     classes = sorted({path.parent.name for path in decodable})
     labels = [classes.index(path.parent.name) for path in decodable]
-    notes = [
-        f"data: {len(decodable)} images in {len(classes)} classes of {root.name}, {side}x{side}."
-    ]
+    counts = f"{len(decodable)} images in {len(classes)} classes"
+    notes = [f"data: {counts} of {root.name}, {side}x{side}."]
     if len(paths) > len(decodable):
         notes.append(f"{len(paths) - len(decodable)} files were left out: undecodable.")
     return ImageFolder(list(map(str, decodable)), labels, side, len(decodable), tuple(notes))

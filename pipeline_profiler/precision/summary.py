@@ -305,11 +305,8 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
             f"{best.needed_s:.0f} s more would settle it (`--seconds`)."
         ]
     if best.cell.precision == "fp32" or best.speedup is None:
-        others = [
-            f"{row.cell.name} {format_times(row.speedup)}"
-            for row in rows
-            if row.cell.source == best.cell.source and row.speedup
-        ]
+        here = [row for row in rows if row.cell.source == best.cell.source]
+        others = [f"{r.cell.name} {format_times(r.speedup)}" for r in here if r.speedup]
         slower = f"no other precision is faster ({', '.join(others)})" if others else "no other row"
         rate = f"{format_rate(best.preloaded_per_s)} samples/s on preloaded batches"
         if best.cell.precision != "fp32":
@@ -414,14 +411,11 @@ def list_crossings(table: PrecisionTable, model: str) -> Iterator[str]:
 
 def list_launch_bound(rows: Sequence[Row]) -> Iterator[str]:
     """One line with the cells where a larger batch costs nothing."""
-    bound = [
-        f"{row.cell.name} at batch {row.cell.batch_size}" for row in rows if row.is_launch_bound
-    ]
+    cells = [row.cell for row in rows if row.is_launch_bound]
+    bound = [f"{cell.name} at batch {cell.batch_size}" for cell in cells]
     if bound:
-        yield (
-            f"launch-bound (twice the batch takes about as long): {', '.join(bound)}; use a larger "
-            "batch or --compile"
-        )
+        text = f"launch-bound (twice the batch takes about as long): {', '.join(bound)}"
+        yield f"{text}; use a larger batch or --compile"
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:

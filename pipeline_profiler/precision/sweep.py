@@ -119,10 +119,8 @@ def drop_excess(sweep: SweepState) -> None:
 
 def drop_cell(sweep: SweepState, cell: Cell) -> None:
     """No time for this one: what was learnt of it, losses and memory, stays in its row."""
-    sentence = (
-        f"dropped to end within {sweep.options.seconds:.0f} s: give --seconds for more, or fewer "
-        "--batch-sizes and --precisions."
-    )
+    advice = "give --seconds for more, or fewer --batch-sizes and --precisions."
+    sentence = f"dropped to end within {sweep.options.seconds:.0f} s: {advice}"
     sweep.mark_failed(cell, ProbeResult("dropped", sentence))
 
 
@@ -240,9 +238,8 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 
     def fits(size: int) -> bool:
         if sweep.is_over():
-            trouble.append(
-                f"the search ended at the {sweep.options.seconds:.0f} s: it is at least this"
-            )
+            seconds = f"{sweep.options.seconds:.0f} s"
+            trouble.append(f"the search ended at the {seconds}: it is at least this")
             return False
         trials.append(size)
         tried = replace(cell, batch_size=size)
@@ -491,9 +488,8 @@ def _time_passage(sweep: SweepState, feed: Feed, number: int) -> None:
     """One passage through the loader, then a pause until the workers are idle again."""
     source, cell = feed.source, feed.cell
     # a loader that fails alone ends all cells of its source
-    cells = [cell] if cell else [
-        each for each in sweep.live_cells() if each.source == (source.model, source.batch_size)
-    ]  # fmt: skip
+    key = source.model, source.batch_size
+    cells = [cell] if cell else [each for each in sweep.live_cells() if each.source == key]
 
     def work() -> None:
         trainer = Trainer("cpu", sweep.clock) if cell is None else _warm_trainer(sweep, cell)

@@ -248,19 +248,14 @@ def _next_command(table: PrecisionTable, best: Row) -> Iterator[str]:
 def curves(table: PrecisionTable) -> list[Section]:
     """Loss and accuracy of the first steps, at each mark; none where nothing was trained."""
     trained = [row for row in table.rows if row.marks]
-    if not trained:
-        return []
     steps = sorted({mark.step for row in trained for mark in row.marks})
-    rows = [
-        (
-            *_names(row),
-            *(format_mark([mark for mark in row.marks if mark.step == step]) for step in steps),
-        )
-        for row in trained
-    ]
+    rows = []
+    for row in trained:
+        marks = [[mark for mark in row.marks if mark.step == step] for step in steps]
+        rows.append((*_names(row), *map(format_mark, marks)))
     head = ("model", "batch", "precision", *(f"step {step}" for step in steps))
     title = "Loss and accuracy through the loader, mean since the last mark"
-    return [Section(title, (), head, tuple(rows))]
+    return [Section(title, (), head, tuple(rows))] if rows else []
 
 
 def explain_columns(table: PrecisionTable) -> str:
@@ -333,10 +328,10 @@ def describe_flags(table: PrecisionTable) -> list[str]:
     nhwc = recipe.channels_last or measurement.backend == "keras"
     layout = "channels last (NHWC)" if nhwc else "contiguous (NCHW)"
     rate = "" if recipe.optimizer == OWN_OPTIMIZER else f" at {recipe.lr:g}"
+    compiled = "yes" if recipe.compile else "no"
     lines.append(
-        f"all rows: {measurement.backend} on {measurement.device_name}, optimizer "
-        f"{recipe.optimizer}{rate}, memory format {layout}, compiled: "
-        f"{'yes' if recipe.compile else 'no'}, seed {recipe.seed}"
+        f"all rows: {measurement.backend} on {measurement.device_name}, optimizer {recipe.optimizer}"
+        f"{rate}, memory format {layout}, compiled: {compiled}, seed {recipe.seed}"
     )
     how = dict.fromkeys(row.peak.peak_how for row in table.rows if row.status == "ok")
     lines += [f"peak memory: {text}" for text in how]

@@ -160,18 +160,17 @@ def _untracked(top: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     try:
-        done = subprocess.run(
+        out = subprocess.check_output(
             ["git", *SAFE, *words],
             cwd=folder,
-            capture_output=True,
             timeout=GIT_S,
-            check=False,
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         )
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return out.decode("utf-8", "replace")
 
 
 def begin_row(

@@ -35,9 +35,8 @@ def append_row(path: Path, row: RunRow) -> int:
         connection.execute("BEGIN IMMEDIATE")
         _prepare(connection, path)
         values = [_stored(getattr(row, name)) for name in COLUMNS]
-        cursor = connection.execute(
-            f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", values
-        )
+        insert = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})"
+        cursor = connection.execute(insert, values)
         connection.execute("COMMIT")
         return int(cursor.lastrowid or 0)
 
@@ -45,11 +44,9 @@ def append_row(path: Path, row: RunRow) -> int:
 def append_note(path: Path, number: int, note: str) -> None:
     """Add a line to the note of a row; ProfileError where there is no such row."""
     read_row(path, number)
+    update = "UPDATE runs SET note = ltrim(note || char(10) || ?, char(10)) WHERE id = ?"
     with _opened(path, "rw") as connection:
-        connection.execute(
-            "UPDATE runs SET note = ltrim(note || char(10) || ?, char(10)) WHERE id = ?",
-            (note, number),
-        )
+        connection.execute(update, (note, number))
 
 
 def read_rows(path: Path, word: str = "") -> list[RunRow]:
@@ -96,9 +93,8 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         elif mode == "rw" and not os.access(path, os.W_OK):
             mode = "ro"  # a table of somebody else can be read
         address = f"{path.resolve().as_uri()}?mode={mode}"
-        with closing(
-            sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
-        ) as connection:
+        opened = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+        with closing(opened) as connection:
             yield connection
     except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
         raise ProfileError(_explained(path, error)) from None

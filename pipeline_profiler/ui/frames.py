@@ -89,7 +89,7 @@ def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.Dat
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
-    sample_rows = [
+    return pl.DataFrame([
         {
             "sample": name,
             "mean ms": round(float(row["ms"]), 2),
@@ -99,8 +99,7 @@ def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.Dat
             **known.get(name, {}),
         }
         for name, row in zip(names, rows, strict=True)
-    ]
-    return pl.DataFrame(sample_rows) if sample_rows else pl.DataFrame()
+    ])  # fmt: skip
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:
