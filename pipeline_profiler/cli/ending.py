@@ -27,13 +27,11 @@ from pipeline_profiler.cli.runs import record_outcome
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.runs.entry import outcome_of_session
 
-Conclude = Callable[[Session], None]  # fills the session's results
-
 
 def finish(
-    session: Session, args: argparse.Namespace, conclude: Conclude | None = None
+    session: Session, args: argparse.Namespace, conclude: Callable[[Session], None] | None = None
 ) -> ExitCode:
-    """Save, conclude, save again, print; returns the exit code."""
+    """Save, conclude (fill the results), save again, print; returns the exit code."""
     codes = [save_session(session, args)]
     if conclude is not None:
         try:

@@ -56,14 +56,13 @@ def _whole(low: int, high: int = MAX_COUNT) -> Rule:
     return Rule(fits, f"a whole number from {low}{end}")
 
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_number, value))
-
-
 SWITCH = Rule(lambda value: isinstance(value, bool), "true or false")
 TEXT = Rule(lambda value: isinstance(value, str) and "\0" not in value, "a text in quotes")
 SECONDS = Rule(lambda value: _is_number(value) and value > 0, "a number of seconds above 0")
-NUMBERS = Rule(_are_numbers, "a list of numbers, such as [0.485, 0.456, 0.406]")
+NUMBERS = Rule(
+    lambda value: isinstance(value, list) and all(map(_is_number, value)),
+    "a list of numbers, such as [0.485, 0.456, 0.406]",
+)
 
 
 def _key(default: Any, rule: Rule, meaning: str) -> Any:

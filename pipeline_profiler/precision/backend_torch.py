@@ -124,20 +124,17 @@ class TorchTrainer(DeviceTrainer):
     """A torch model, its optimizer and, at FP16, its loss scaler."""
 
     def __init__(
-        self,
-        model: object,
-        cell: Cell,
-        recipe: Recipe,
-        device: str,
-        clock: Clock,
-        optimizer: optim.Optimizer | None = None,
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
     ) -> None:
-        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar.
+        """`model`: a module, (module, loss) with loss(outputs, targets) -> scalar, or a training.
 
-        `optimizer` is the user's own over its parameters; without one the recipe's is made.
+        A training brings an optimizer over the parameters; without one the recipe's is made.
         """
         super().__init__(device, clock)
-        torch = self._torch = import_torch()
+        torch, optimizer = import_torch(), None
+        self._torch = torch
+        if isinstance(model, Training):
+            model, optimizer = (model.model, model.loss), model.optimizer
         self.model: nn.Module
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)
@@ -407,9 +404,7 @@ class TorchBackend(Backend):
         made = make_model()
         if isinstance(made, OwnStep):
             return OwnStepTrainer(made, cell, self.device, self.clock)
-        optimizer = made.optimizer if isinstance(made, Training) else None
-        model = (made.model, made.loss) if isinstance(made, Training) else made
-        return TorchTrainer(model, cell, recipe, self.device, self.clock, optimizer)
+        return TorchTrainer(made, cell, recipe, self.device, self.clock)
 
     def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""

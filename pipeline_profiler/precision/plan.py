@@ -129,9 +129,9 @@ class SweepState:
         total = math.ceil(self.options.seconds)
         self.progress(min(int(self.spent_s()), total), total, text)
 
-    def job(self, name: str) -> ModelJob:
-        """The job of that name."""
-        return next(job for job in self.jobs if job.name == name)
+    def job(self, cell: Cell) -> ModelJob:
+        """The job of a cell."""
+        return next(job for job in self.jobs if job.name == cell.model)
 
     def live_cells(self) -> list[Cell]:
         """The cells that can still be measured, in the order they were planned."""
@@ -144,7 +144,7 @@ class SweepState:
 
     def open_source(self, cell: Cell) -> DataSource:
         """The data of one model at one batch size, read once; ProfileError where there is none."""
-        key, job = cell.source, self.job(cell.model)
+        key, job = cell.source, self.job(cell)
         if key not in self.sources:
             self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
             # the same loader with other numbers of workers
@@ -160,8 +160,7 @@ class SweepState:
 
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
-        job, recipe = self.job(cell.model), self.options.recipe
-        return self.backend.new_trainer(job.make_model, cell, recipe)
+        return self.backend.new_trainer(self.job(cell).make_model, cell, self.options.recipe)
 
 
 def run_guarded(

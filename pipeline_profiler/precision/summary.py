@@ -128,14 +128,11 @@ def _make_row(measurement: Measurement, probed: ProbedCell, timings: Mapping[Cel
     if fed_per_s:
         fed_per_s = limit_rate(fed_per_s, [alone_per_s, preloaded_per_s])
     epoch = source.epoch_batches * cell.batch_size if source and source.epoch_batches else None
-    skipped = sum(
-        w.timed.warmup_skipped + len(w.timed.skipped) for w in measurement.windows_of(cell)
-    )
+    windows = [each.timed for each in measurement.windows if each.cell == cell]
+    skipped = sum(timed.warmup_skipped + len(timed.skipped) for timed in windows)
     skipped += probe.skipped + sum(p.skipped for p in measurement.passages if p.cell == cell)
-    bases = (
-        timings[each] for each in timings if each == replace(cell, precision="fp32", loss_scale="")
-    )
-    basis = next(bases, None) if cell.precision != "fp32" else None
+    base = replace(cell, precision="fp32", loss_scale="")
+    basis = None if cell == base else timings.get(base)
     speedup = paired_ratio(basis.preloaded, timing.preloaded) if basis else None
     return Row(
         cell,

@@ -70,15 +70,14 @@ MARGIN = 0.9  # of the time left is planned with: a busy machine makes later ste
 MAX_PAUSE_S = 2.0  # until the workers have filled their queues
 
 
-def window_steps(sweep: SweepState, cell: Cell) -> int:
-    """Timed steps of one window."""
+def _window_steps(sweep: SweepState, cell: Cell) -> int:
     return sweep.options.steps or timed_steps(sweep.probes[cell].step_s)
 
 
 def window_s(sweep: SweepState, cell: Cell) -> float:
     """Seconds of one window with its new trainer."""
     probe = sweep.probes[cell]
-    return probe.setup_s + (WARM_STEPS + LEAD_IN + window_steps(sweep, cell)) * probe.step_s
+    return probe.setup_s + (WARM_STEPS + LEAD_IN + _window_steps(sweep, cell)) * probe.step_s
 
 
 def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
@@ -385,9 +384,9 @@ def due_cells(sweep: SweepState, number: int) -> list[Cell]:
     bases = {cell.source: cell for cell in medians if cell.precision == "fp32"}
     due = set()
     for cell, by_round in medians.items():
-        base = medians.get(bases.get(cell.source, cell), by_round)
-        if number < MIN_WINDOWS or not _is_narrow(by_round, base):
-            due |= {cell, bases.get(cell.source, cell)}
+        base = bases.get(cell.source, cell)
+        if number < MIN_WINDOWS or not _is_narrow(by_round, medians[base]):
+            due |= {cell, base}
     return [cell for cell in medians if cell in due]
 
 
@@ -478,7 +477,7 @@ def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
         source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
         begin_s = round(sweep.spent_s(), 3)
         batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
-        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS)
+        window = time_window(trainer, batches, _window_steps(sweep, cell), WARM_STEPS)
         sweep.windows.append(CellWindow(cell, number, begin_s, window))
 
     _guard_cells(sweep, [cell], work)

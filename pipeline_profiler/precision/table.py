@@ -123,13 +123,9 @@ class Measurement:
         """The data source of a cell; None where it was not opened."""
         return next((s for s in self.sources if (s.model, s.batch_size) == cell.source), None)
 
-    def windows_of(self, cell: Cell) -> list[CellWindow]:
-        """The timed windows of one cell, in order of measurement."""
-        return [window for window in self.windows if window.cell == cell]
-
     def medians_by_round(self, cell: Cell) -> dict[int, float]:
         """Round -> median period, ms; windows whose steps AMP all skipped are left out."""
-        medians = {window.round: window.timed.median_ms for window in self.windows_of(cell)}
+        medians = {each.round: each.timed.median_ms for each in self.windows if each.cell == cell}
         return {number: median for number, median in medians.items() if median}
 
     def batch_times(

@@ -328,10 +328,10 @@ def describe_flags(table: PrecisionTable) -> list[str]:
     nhwc = recipe.channels_last or measurement.backend == "keras"
     layout = "channels last (NHWC)" if nhwc else "contiguous (NCHW)"
     rate = "" if recipe.optimizer == OWN_OPTIMIZER else f" at {recipe.lr:g}"
-    compiled = "yes" if recipe.compile else "no"
     lines.append(
-        f"all rows: {measurement.backend} on {measurement.device_name}, optimizer {recipe.optimizer}"
-        f"{rate}, memory format {layout}, compiled: {compiled}, seed {recipe.seed}"
+        f"all rows: {measurement.backend} on {measurement.device_name}, optimizer "
+        f"{recipe.optimizer}{rate}, memory format {layout}, compiled: "
+        f"{'yes' if recipe.compile else 'no'}, seed {recipe.seed}"
     )
     how = dict.fromkeys(row.peak.peak_how for row in table.rows if row.status == "ok")
     lines += [f"peak memory: {text}" for text in how]
