@@ -134,7 +134,7 @@ class TorchTrainer(DeviceTrainer):
         torch, optimizer = import_torch(), None
         self._torch = torch
         if isinstance(model, Training):
-            model, optimizer = (model.model, model.loss), model.optimizer
+            optimizer, model = model.optimizer, (model.model, model.loss)
         self.model: nn.Module
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)
