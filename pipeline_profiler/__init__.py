@@ -60,9 +60,9 @@ def _dress(recorder: Recorder, loader: object) -> object:
 def _enter(
     session: Session, file: Path, began: float, study: str, note: str, config: str
 ) -> int | None:
-    from pipeline_profiler.runs.entry import RunWords, enter_session
+    from pipeline_profiler.runs.entry import enter_session
 
-    return enter_session(session, file, began, RunWords(study, note, config))
+    return enter_session(session, file, began, study, note, config)
 
 
 # recorder.py may import the standard library alone, so what it needs is handed to it.

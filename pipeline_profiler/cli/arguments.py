@@ -88,8 +88,8 @@ def split_numbers(text: str | None, option: str) -> list[int]:
         raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
 
 
-def bound(text: str) -> tuple[str, float]:
-    """'stall>20%' -> ('stall', 0.2)."""
+def bound(text: str) -> float:
+    """'stall>20%' -> 0.2."""
     name, sign, value = text.replace(" ", "").partition(">")
     try:
         number = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
@@ -97,4 +97,4 @@ def bound(text: str) -> tuple[str, float]:
         number, sign = 0.0, ""
     if name != "stall" or not sign or not math.isfinite(number):
         raise ProfileError(f"--fail-on takes a bound like \"stall>20%\", not '{text}'.")
-    return name, number
+    return number

@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataset_preflight.foundation.ending import ExitCode, strongest
-from pipeline_profiler.cli.arguments import (
-    PYTHON_HELP,
-    YES_HELP,
-    check_amount,
-    split_words,
-)
+from pipeline_profiler.cli.arguments import PYTHON_HELP, YES_HELP, check_amount, split_words
 from pipeline_profiler.cli.output import check_output, say, show, write_report
 from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import CheckSettings
@@ -34,6 +29,7 @@ from pipeline_profiler.cli.user_code import (
     target,
 )
 from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.runs.entry import RunOutcome
 
 if TYPE_CHECKING:
     from pipeline_profiler.checks.runner import CheckReport
@@ -132,7 +128,13 @@ def _check_target(args: argparse.Namespace) -> int:
     file, _, name = spec.rpartition(":")
     if not file.endswith(".py"):
         file, name = spec, ""
-    if _is_loader(args, file, name):
+    try:
+        is_loader = _is_loader(args, file, name)
+        if not is_loader:
+            _refuse_unfit(Path(file), name)
+    except ProfileError as error:
+        raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
+    if is_loader:
         return _check_loader(args, spec if name else f"{file}:make_loader")
     return _check_training(args, file, name)
 
@@ -150,10 +152,7 @@ def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     if args.eval or args.evaluation or args.split:
         return True
     if name:
-        try:
-            return name != "make_training" and not returns_training(file, name)
-        except ProfileError as error:
-            raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
+        return name != "make_training" and not returns_training(file, name)
     there = mentioned(Path(file), OFFERED)
     return "make_loader" in there and not {"make_training", "make_model"} & set(there)
 
@@ -162,7 +161,7 @@ def _check_loader(args: argparse.Namespace, spec: str) -> int:
     from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
 
     _check_shared(args, [spec, args.eval, args.split])
-    mean, deviation = _declared(args)
+    mean, deviation, make_model = _declared(args, spec)
     seed, entered_at = args.settings.check.seed, dict[str, str]()
     subject = LoaderSubject(
         target(spec, "the loader"),
@@ -172,35 +171,30 @@ def _check_loader(args: argparse.Namespace, spec: str) -> int:
         split=_maybe_target(args.split, "(inputs, targets)"),
         mean=mean,
         deviation=deviation,
-        make_model=_model_of(args, spec),
+        make_model=make_model,
         seed=seed,
         entered=_entered_by(_functions_of(str(spec_file(spec)), ""), seed, entered_at),
     )
     report = _run("LOAD", subject, args, "loader")
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
-    places = {name: _place_of(function) for name, function in makers.items()}
-    report.places = places | entered_at
+    report.places = {name: _place_of(f) for name, f in makers.items()} | entered_at
     report.grid = model_grid(subject) if args.images or args.output else None
     return _finish(report, args, spec)
 
 
-def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation: the settings, else those of the file `check.pretrained`."""
+def _declared(
+    args: argparse.Namespace, spec: str
+) -> tuple[tuple[float, ...], tuple[float, ...], Callable[..., Any] | None]:
+    """Return mean, deviation and model: of the settings, of `check.pretrained`, of the file."""
     from pipeline_profiler.checks.loader_subject import read_declaration
 
     check: CheckSettings = args.settings.check
-    if check.pretrained and ".py:" not in check.pretrained:
-        found = read_declaration(check.pretrained)
-        return check.mean or found.mean, check.std or found.deviation
-    return check.mean, check.std
-
-
-def _model_of(args: argparse.Namespace, spec: str) -> Callable[..., Any] | None:
-    """Return the function of `check.pretrained`, else make_model of the loader's file."""
-    pretrained = args.settings.check.pretrained
-    if pretrained:
-        return _maybe_target(pretrained if ".py:" in pretrained else None, "the model")
-    return offered(spec_file(spec), "make_model")
+    if not check.pretrained:
+        return check.mean, check.std, offered(spec_file(spec), "make_model")
+    if ".py:" in check.pretrained:
+        return check.mean, check.std, target(check.pretrained, "the model")
+    found = read_declaration(check.pretrained)
+    return check.mean or found.mean, check.std or found.deviation, None
 
 
 def _entered_by(
@@ -241,10 +235,6 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
     from pipeline_profiler.cli.check_script import SHORTENED
 
     _check_shared(args, [f"{file}:{name}"])
-    try:
-        _refuse_unfit(Path(file), name)
-    except ProfileError as error:
-        raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
     functions = _functions_of(file, name)
     _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.settings.check.seed)
@@ -372,7 +362,6 @@ def _seconds(args: argparse.Namespace) -> float:
 
 def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
     from pipeline_profiler.checks import document
-    from pipeline_profiler.runs.row import RunOutcome
 
     if args.trace:
         for result in report.broken:
@@ -389,13 +378,8 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     evidence = (result.answer.evidence for result in report.results)
     failed: Mapping[str, Any] = {"metric": "failed checks", "best": len(report.failed)}
     best = next((row for row in evidence if {"metric", "best"} <= row.keys()), failed)
-    args.outcome = RunOutcome(
-        document.overall_state(document.counts_of(report)),
-        len(report.results),
-        best["metric"],
-        float(best["best"]),
-        args.output or "",
-    )
+    state, value = document.overall_state(document.counts_of(report)), float(best["best"])
+    args.outcome = RunOutcome(state, len(report.results), best["metric"], value, args.output or "")
     args.aside.close()
     text = document.checks_text(report, name, args.full)
     if args.diff and not args.json:

@@ -27,31 +27,24 @@ from pipeline_profiler.cli.runs import record_outcome
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.runs.entry import outcome_of_session
 
-Conclude = Callable[[Session], None]  # fills the session's results
-
 
 def finish(
-    session: Session, args: argparse.Namespace, conclude: Conclude | None = None
+    session: Session, args: argparse.Namespace, conclude: Callable[[Session], None] | None = None
 ) -> ExitCode:
-    """Save, conclude, save again, print; returns the exit code."""
+    """Save, conclude (fill the results), save again, print; returns the exit code."""
     codes = [save_session(session, args)]
     if conclude is not None:
-        codes += _concluded(session, args, conclude)
+        try:
+            conclude(session)
+        except ProfileError as error:
+            codes.append(ENDING.end(str(error), ExitCode.USAGE))
+        else:  # with its results now; where the first try went elsewhere, there again
+            codes.append(save_session(session, args))
     args.outcome = outcome_of_session(session)
-    if args.fail_on or session.results.get("failed_rules"):
-        codes.append(judge(session, args.fail_on))
+    codes.append(judge(session, args.fail_on))
     if ExitCode.NO_RESULT not in codes:  # else stdout has the session itself
         codes.append(_print(session, args))
     return strongest(*codes)
-
-
-def _concluded(session: Session, args: argparse.Namespace, conclude: Conclude) -> list[ExitCode]:
-    try:
-        conclude(session)
-    except ProfileError as error:
-        return [ENDING.end(str(error), ExitCode.USAGE)]
-    # with its results now; where the first try went elsewhere, there again
-    return [save_session(session, args)]
 
 
 def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
@@ -101,11 +94,8 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
 def judge(session: Session, fail_on: str | None) -> ExitCode:
     """BROKEN_PART with a failed rule; FINDINGS when the whole interval lies above the bound."""
     failed = ExitCode.BROKEN_PART if session.results.get("failed_rules") else ExitCode.CLEAN
-    if not fail_on:
-        return failed
-    _, limit = bound(fail_on)
     low = (session.results.get("stall") or {}).get("low")
-    exceeded = low is not None and low > limit
+    exceeded = fail_on and low is not None and low > bound(fail_on)
     return strongest(failed, ExitCode.FINDINGS if exceeded else ExitCode.CLEAN)
 
 

@@ -7,11 +7,13 @@ and settings are checked before a measurement. Exit codes: `dataset_preflight.fo
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +51,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-    from pipeline_profiler.profiling.diagnose.verdict import Conclusion
     from pipeline_profiler.profiling.measure.arms import Bench, Options
-    from pipeline_profiler.profiling.measure.watchdog import Guard
 
 GROUPS = {
     "": {
@@ -138,9 +138,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def _check_script(args: argparse.Namespace) -> None:
     """Raise ProfileError for a script without `--`, or for a command that runs no script."""
     if words := getattr(args, "words", None):
-        raise ProfileError(
-            f"Write `--` before the script: {PROGRAM} {args.name} -- {shlex.join(words)}"
-        )
+        command = f"{PROGRAM} {args.name} -- {shlex.join(words)}"
+        raise ProfileError(f"Write `--` before the script: {command}")
     if args.script is not None and not getattr(args, "takes_script", False):
         raise ProfileError(f"{args.name} runs no script: leave `--` and the words after it out.")
 
@@ -157,9 +156,8 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [name for group in GROUPS.values() for name in group]
-            raise argparse.ArgumentError(
-                action, f"there is no {value!r}.{nearest_name(str(value), known)}"
-            )
+            text = f"there is no {value!r}.{nearest_name(str(value), known)}"
+            raise argparse.ArgumentError(action, text)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         (say if file is sys.stderr else show)(escape_controls(message).rstrip("\n"))
@@ -234,31 +232,38 @@ def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings."""
     from pipeline_profiler.profiling.measure import trial_settings
     from pipeline_profiler.profiling.measure.schedule import measure_arms
-    from pipeline_profiler.profiling.monitor.conclusion import judge_session
 
     trials = read_trials(args.trials)
     bench, options = _bench(args)
     if trials:
         return finish(trial_settings.sweep(bench, options, trials), args)
+    return finish(measure_arms(bench, options), args, partial(_conclude, args=args))
 
-    def conclude(session: Session) -> None:
-        conclusion = judge_session(session)
-        if args.trace and conclusion:
-            _print_traces(conclusion)
 
-    return finish(measure_arms(bench, options), args, conclude)
+def _conclude(session: Session, args: argparse.Namespace) -> None:
+    """Judge a session by the present rules; with --trace, print what a rule raised."""
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session
+
+    conclusion = judge_session(session)
+    for failed in conclusion.failed_rules if args.trace and conclusion else ():
+        say(f"rule {failed.rule}:\n{failed.trace}")
 
 
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session, judged by the present rules; or compare it with another."""
     from pipeline_profiler.report import render as reports
+    from pipeline_profiler.report.sections import add_image_sizes
 
     _check_report(args)
     if args.against:
         return _compare(args)
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output)
-    session, code = _judged(args)
+    session = Session.load(args.session)
+    _conclude(session, args)
+    if args.audit:
+        add_image_sizes(session, args.audit)
+    code = judge(session, args.fail_on)
     if args.json:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
     if not args.output:
@@ -275,13 +280,12 @@ def _check_report(args: argparse.Namespace) -> None:
     given = {"-o": args.output, "--json": args.json, "--fail-on": args.fail_on}
     given |= {"--audit": args.audit, "--against": args.against}
     given |= {"several sessions": args.ranks}
-    kinds: tuple[tuple[str, bool, set[str]], ...] = (
-        ("--against", bool(args.against), {"--json", "--against"}),
-        ("A report of several sessions", bool(args.ranks), {"-o", "several sessions"}),
-    )
-    for kind, applies, allowed in kinds:
-        if applies and (wrong := [n for n, v in given.items() if v and n not in allowed]):
-            raise ProfileError(f"{kind} does not go with {', '.join(wrong)}.")
+    kinds = {"--against": "--json", "several sessions": "-o"}
+    for kind, allowed in kinds.items():
+        wrong = [n for n, v in given.items() if v and n not in (kind, allowed)]
+        if given[kind] and wrong:
+            name = kind.replace("several", "A report of several")
+            raise ProfileError(f"{name} does not go with {', '.join(wrong)}.")
     if args.output and args.json:
         raise ProfileError("Give -o or --json, not both.")
     if args.fail_on:
@@ -291,51 +295,34 @@ def _check_report(args: argparse.Namespace) -> None:
         check_output(args.output, [args.session])
 
 
-def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
-    """Return the session of `report`, judged, with the exit code of its verdict."""
-    from pipeline_profiler.profiling.monitor.conclusion import judge_session
-    from pipeline_profiler.report.sections import add_image_sizes
-
-    session = Session.load(args.session)
-    conclusion = judge_session(session)
-    if args.trace and conclusion:
-        _print_traces(conclusion)
-    if args.audit:
-        add_image_sizes(session, args.audit)
-    return session, judge(session, args.fail_on)
-
-
 def _compare(args: argparse.Namespace) -> int:
     """Print how much faster the second session is."""
-    import json
-
     from pipeline_profiler.profiling.diagnose.comparison import compare
-    from pipeline_profiler.profiling.monitor.conclusion import judge_session
 
     sessions = Session.load(args.session), Session.load(args.against)
     for session in sessions:
-        judge_session(session)
+        _conclude(session, args)
     result = compare(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
+    from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, Guard
 
     check_measuring(args)
     make_loader = target(args.loader, "the loader")
-    emulated = None if args.step else args.emulate_step_ms
-    if not args.step and emulated is None:
+    emulated = args.emulate_step_ms
+    if args.step:
+        step = call_user(target(args.step, "the step, a function step(batch)"), args.step)
+    elif emulated is None:
         emulated = DEFAULT_EMULATED_MS
         say(
             f"no --step: a step of {emulated:g} ms is emulated, and the verdict holds for that "
             "step only; choose another with --emulate-step-ms"
         )
-    step = (
-        call_user(target(args.step, "the step, a function step(batch)"), args.step)
-        if args.step
-        else emulated_step(float(emulated or 0.0))
-    )
+    if not args.step:
+        step = emulated_step(emulated)
     if not callable(step):
         raise ProfileError(f"{args.step} returned {step!r}: it must return a function step(batch).")
     measure: MeasureSettings = args.settings.measure
@@ -350,7 +337,11 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     )
     if options.budget > ESTIMATED_S:
         say(f"this takes about {options.budget:.0f} s; --quick 10 to 25 s, with wider intervals")
-    guard = _guard(args, options)
+    guard = Guard(
+        limit_s=measure.limit or max(LEAST_LIMIT_S, options.budget),
+        save=partial(ending.save_meanwhile, args=args),
+        rescue=partial(ending.rescue, args=args),
+    )
     bench = Bench(make_loader, step, progress=say, guard=guard)
     bench.epoch_steps, bench.seed = measure.epoch_steps, measure.seed
     bench.command = _command(args)
@@ -362,26 +353,10 @@ def _command(args: argparse.Namespace) -> dict[str, str]:
     options = ["--quick"] if args.quick else []
     options += [f"--seconds {args.seconds:g}"] if args.seconds else []
     options += [f"--try {text}" for text in args.trials]
-    if not args.step:
-        milliseconds = args.emulate_step_ms
-        options += [f"--emulate-step-ms {milliseconds:g}"] if milliseconds is not None else []
+    milliseconds = args.emulate_step_ms
+    options += [f"--emulate-step-ms {milliseconds:g}"] if milliseconds is not None else []
     steps, loader = portable_name(args.step or ""), portable_name(args.loader)
     return {"loader": loader, "step": steps, "options": " ".join(options)}
-
-
-def _guard(args: argparse.Namespace, options: Options) -> Guard:
-    from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, Guard
-
-    return Guard(
-        limit_s=args.settings.measure.limit or max(LEAST_LIMIT_S, options.budget),
-        save=lambda session: ending.save_meanwhile(session, args),
-        rescue=lambda session: ending.rescue(session, args),
-    )
-
-
-def _print_traces(conclusion: Conclusion) -> None:
-    for failed in conclusion.failed_rules:
-        say(f"rule {failed.rule}:\n{failed.trace}")
 
 
 if __name__ == "__main__":

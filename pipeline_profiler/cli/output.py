@@ -157,14 +157,13 @@ def write_as_asked(packed: bytes, path: str) -> Path:
 
 def _fill(packed: bytes, path: Path) -> Path:
     """Write over an empty file made for this, which goes where it was not needed."""
+    saved = None
     try:
         saved = write_packed(packed, path)
-    except OSError:
-        path.unlink()
-        raise
-    if saved != path:
-        path.unlink()
-    return saved
+        return saved
+    finally:
+        if saved != path:
+            path.unlink()
 
 
 def write_report(blob: bytes, path: str) -> Path:

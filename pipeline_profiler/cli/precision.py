@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,8 @@ from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
 
 if TYPE_CHECKING:
-    from pipeline_profiler.precision.image_data import ImageData
     from pipeline_profiler.precision.plan import ModelJob, SweepOptions
     from pipeline_profiler.precision.trainer import Backend, MakeLoader, MakeModel
-    from pipeline_profiler.profiling.measure.watchdog import Guard
     from pipeline_profiler.profiling.record.session import Session
 
 GPU_SIZES, CPU_SIZES = "64,128,256,512", "4,8"
@@ -60,7 +58,7 @@ STEADY_MALLOPT = {-3: 32 << 20, -1: 2**31 - 1}
 GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
-DEFAULT_MODEL = "resnet18"
+DEFAULT_MODEL, CLASSES = "resnet18", 10  # without a model, without a folder of images
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -143,20 +141,20 @@ def estimate_memory(args: argparse.Namespace) -> int:
     if args.step or args.compile or args.framework != "torch":
         raise ProfileError("--gpu needs an eager torch model: leave --step and --compile out.")
     room, args.workers = memory.memory_room(args.gpu, read_size(args.memory_limit)), (0,)
-    gpu, rows, args.device = args.gpu or "h100", [], "cpu"
+    args.device = "cpu"
     backend = open_backend(args)
-    jobs = make_jobs(args, backend)[1]
+    job, _ = make_job(args, backend)
     backend.device = "cuda"  # the defaults of a GPU
     options = choose_options(args, backend)
     check_options(options)
     if refused := [text for p in options.precisions if (text := Backend.refusal(backend, p))]:
         raise ProfileError(refused[0])
-    clock, size = time.perf_counter_ns, min(options.batch_sizes)
-    for job in jobs:
-        source = DataSource.open(job.make_loader, job.name, size, clock)
-        if source.problem:
-            raise ProfileError(source.problem)
-        rows += memory.estimate_table(job, options, source.cached_batches[0], room, gpu)
+    size = min(options.batch_sizes)
+    source = DataSource.open(job.make_loader, job.name, size, time.perf_counter_ns)
+    if source.problem:
+        raise ProfileError(source.problem)
+    batch = source.cached_batches[0]
+    rows = memory.estimate_table(job, options, batch, room, args.gpu or "h100")
     document = {"estimate": True, "room_bytes": room, "rows": [asdict(row) for row in rows]}
     return show(json.dumps(document) if args.json else memory.format_rows(rows, room))
 
@@ -215,10 +213,15 @@ def run_sweep(args: argparse.Namespace) -> Session:
     check_arguments(args)
     from pipeline_profiler.checks.runner import ProgressLine
     from pipeline_profiler.precision.sweep import measure_precisions
+    from pipeline_profiler.profiling.measure.watchdog import Guard
 
     backend = open_backend(args)
-    notes, jobs = make_jobs(args, backend)
+    job, notes = make_job(args, backend)
     options = choose_options(args, backend)
+    guard = Guard(
+        limit_s=args.settings.measure.limit or 2 * options.seconds,
+        rescue=partial(ending.rescue, args=args),
+    )
     if backend.device == "cpu" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         for number, size in STEADY_MALLOPT.items():
             libc.mallopt(number, size)
@@ -226,11 +229,11 @@ def run_sweep(args: argparse.Namespace) -> Session:
     try:
         return measure_precisions(
             backend,
-            jobs,
+            [job],
             options,
             progress=lambda done, total, text: line(f"{done} of {total} s: {text}"),
             notes=notes,
-            guard=_guard(args, options),
+            guard=guard,
             began=began,
         )
     finally:
@@ -252,17 +255,8 @@ def check_arguments(args: argparse.Namespace) -> None:
     read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
-    files = [spec_file(args.model), spec_file(args.loader), spec_file(args.step)]
+    files = map(spec_file, (args.model, args.loader, args.step))
     check_session_output(args.output, [name for name in files if name])
-
-
-def _guard(args: argparse.Namespace, options: SweepOptions) -> Guard:
-    from pipeline_profiler.profiling.measure.watchdog import Guard
-
-    return Guard(
-        limit_s=args.settings.measure.limit or 2 * options.seconds,
-        rescue=lambda session: ending.rescue(session, args),
-    )
 
 
 def open_backend(args: argparse.Namespace) -> Backend:
@@ -322,23 +316,18 @@ def _once(values: list[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
-    """The models with their data, and notes about the data."""
+def make_job(args: argparse.Namespace, backend: Backend) -> tuple[ModelJob, Sequence[str]]:
+    """The model with its data, and notes about the data."""
     from pipeline_profiler.precision.plan import ModelJob
 
-    notes: list[str] = []
     if args.step:
         return _own_step_job(args, backend)
-    if args.loader:
-        make_loader, classes = load_own_loader(args.loader, args.workers), 10
-    else:
-        make_loader, data = make_folder_loader(args, backend)
-        classes, notes = data.classes, list(data.notes)
-    models = make_models(args, classes)
-    return notes, [ModelJob(name, make, make_loader) for name, make in models]
+    make_loader, classes, notes = choose_loader(args, backend)
+    name, make_model = choose_model(args, classes)
+    return ModelJob(name, make_model, make_loader), notes
 
 
-def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
+def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[ModelJob, Sequence[str]]:
     """The user's own step with the loader asked for, else the one that it brings."""
     from pipeline_profiler.checks.user_training import Training
     from pipeline_profiler.precision.backend_torch import read_step
@@ -346,61 +335,61 @@ def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str]
     from pipeline_profiler.precision.plan import ModelJob
 
     make = target(args.step, "the step, a function step(batch, precision)")
-    first = read_step(call_user(make, "make_step()"), GIVEN if args.loader or args.data else None)
-    notes: list[str] = []
-    if args.loader:
-        make_loader = load_own_loader(args.loader, args.workers)
-    elif isinstance(first, Training) and not args.data:
+    other = args.loader or args.data
+    first = read_step(call_user(make, "make_step()"), GIVEN if other else None)
+    notes: Sequence[str] = ()
+    if isinstance(first, Training) and not other:
         brought = first.loader
         # its own batch size, unless others are asked for
         args.batch_sizes = args.batch_sizes or str(own_batch_size(brought) or "")
-        make_loader = lambda size: make_sized_loader(lambda: brought, size)  # noqa: E731
+        make_loader: MakeLoader = partial(make_sized_loader, lambda: brought)
     else:
-        make_loader, data = make_folder_loader(args, backend)
-        notes = list(data.notes)
+        make_loader, _, notes = choose_loader(args, backend)
     name = args.step.rpartition(":")[2]
-    return notes, [ModelJob(name, lambda: read_step(make(), GIVEN), make_loader, pairs=False)]
+    return ModelJob(name, lambda: read_step(make(), GIVEN), make_loader, pairs=False), notes
 
 
-def load_own_loader(text: str, workers: tuple[int, ...]) -> MakeLoader:
-    """The user's loader as a function of the batch size, with the first of `workers`."""
-    from pipeline_profiler.precision.data_source import make_sized_loader
+def choose_loader(
+    args: argparse.Namespace, backend: Backend
+) -> tuple[MakeLoader, int, Sequence[str]]:
+    """The user's loader, else the shipped one over a folder of images; classes, notes on the data.
 
-    make = target(text, "the loader")
-    return lambda size: make_sized_loader(make, size, workers[0] if workers else None)
+    The loader is a function of the batch size, with the first number of workers.
+    """
+    workers = args.workers[0] if args.workers else None
+    if args.loader:
+        from pipeline_profiler.precision.data_source import make_sized_loader
 
+        make = target(args.loader, "the loader")
+        return partial(make_sized_loader, make, workers=workers), CLASSES, ()
+    from pipeline_profiler.precision import image_data
 
-def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[MakeLoader, ImageData]:
-    """The shipped loader over a folder of images."""
-    from pipeline_profiler.precision.image_data import (
-        find_data,
-        make_keras_loader,
-        make_torch_loader,
-    )
-
-    data, workers = find_data(args.data), args.workers[0] if args.workers else None
+    data = image_data.find_data(args.data)
     if args.framework == "keras":
-        return lambda size: make_keras_loader(data, size, workers), data
-    pin = backend.device == "cuda"
-    return lambda size: make_torch_loader(data, size, workers, pin), data
+        make = partial(image_data.make_keras_loader, data, workers=workers)
+    else:
+        pin = backend.device == "cuda"
+        make = partial(image_data.make_torch_loader, data, workers=workers, pin=pin)
+    return make, data.classes, data.notes
 
 
-def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeModel]]:
+def choose_model(args: argparse.Namespace, classes: int) -> tuple[str, MakeModel]:
     """The user's model, or a shipped one by name."""
+    shipped: Mapping[str, Callable[[int], object]]
     if args.framework == "keras":
         from pipeline_profiler.precision.backend_keras import keras_resnet18
 
-        makers: Mapping[str, Callable[[int], object]] = {"resnet18": keras_resnet18}
+        shipped = {"resnet18": keras_resnet18}
     else:
         from pipeline_profiler.precision.models import SHIPPED
 
-        makers = SHIPPED
-    shipped: dict[str, MakeModel] = {name: partial(make, classes) for name, make in makers.items()}
-    if (name := args.model or DEFAULT_MODEL) in shipped:
-        return [(name, shipped[name])]
-    if ":" not in args.model:
-        names = ", ".join(shipped)
+        shipped = SHIPPED
+    name = args.model or DEFAULT_MODEL
+    if name in shipped:
+        return name, partial(shipped[name], classes)
+    if ":" not in name:
         raise ProfileError(
-            f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
+            f"'{name}' is no shipped model ({', '.join(shipped)}) and no FILE.py:FUNCTION of your "
+            "own."
         )
-    return [(args.model.rpartition(":")[2], target(args.model, "the model"))]
+    return name.rpartition(":")[2], target(name, "the model")

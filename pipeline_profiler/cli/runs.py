@@ -7,7 +7,7 @@ import json
 import os
 import time
 import urllib.request
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dataset_preflight.foundation.push import find_push_problem, refusal_of
@@ -15,14 +15,14 @@ from pipeline_profiler.cli.output import say, show
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs.entry import (
-    Code,
-    RunCall,
-    RunWords,
-    make_row,
-    read_code,
+    RunOutcome,
+    RunRow,
+    begin_row,
+    default_file,
+    end_row,
+    mask_secrets,
     working_folder,
 )
-from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
 # A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
 # Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.
@@ -50,43 +50,39 @@ def add_push_options(p: argparse.ArgumentParser) -> None:
     group.add_argument("--with-paths", action="store_true", help="let --push send paths")
 
 
-@dataclass
-class Recording:
-    """What is known when a command begins: the clock, and the code that it will run."""
-
-    command: str
-    began: float = field(default_factory=time.time)
-    code: Code = field(default_factory=Code)
-    done: bool = False
-
-
 def begin_recording(args: argparse.Namespace) -> None:
     """Look at the code before it runs: it may be edited while it is measured."""
-    args.outcome = None
-    if not getattr(args, "recorded", False) or not (args.push or _is_recorded(args)):
+    args.outcome = args.row = None
+    record = args.settings.record
+    if not getattr(args, "recorded", False) or not (
+        args.push or (record.enabled and _file_of(args))
+    ):
         return
     if args.push and (why := find_push_problem(args.push, "profile", dry_run=args.dry_run)):
         raise ProfileError(why)
-    args.recording = Recording(args.name)
-    args.recording.code = read_code(_folder_of(args))
+    args.row = begin_row(
+        args.name, time.time(), _folder_of(args), record.study, config=record.configuration
+    )
 
 
 def record_outcome(args: argparse.Namespace) -> None:
     """Add the row, once."""
-    recording: Recording | None = getattr(args, "recording", None)
+    row: RunRow | None = getattr(args, "row", None)
     outcome: RunOutcome | None = getattr(args, "outcome", None)
-    if recording is None or outcome is None or recording.done:
+    if row is None or outcome is None:
         return
-    recording.done = True
+    args.row = None
+    saved = getattr(args, "saved", None)
+    row = end_row(row, replace(outcome, file=str(saved or outcome.file)))
     if args.push:
-        push_row(_row(args, recording, outcome), args)
+        push_row(row, args)
     path = _file_of(args)
     if path is None or not args.settings.record.enabled:
         return
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
-        number = append_row(path, _row(args, recording, outcome))
+        number = append_row(path, row)
     except ProfileError as error:
         say(f"This run is not in the table of runs: {error}")
         return
@@ -95,10 +91,6 @@ def record_outcome(args: argparse.Namespace) -> None:
         say(f"This run is not in the table of runs ({type(error).__name__}: {said}).")
         return
     say(f"run {number} in {path}: `pipeline-profiler runs {number}`")
-
-
-def _is_recorded(args: argparse.Namespace) -> bool:
-    return bool(args.settings.record.enabled) and _file_of(args) is not None
 
 
 def push_row(row: RunRow, args: argparse.Namespace) -> None:
@@ -123,24 +115,6 @@ def push_row(row: RunRow, args: argparse.Namespace) -> None:
     say(f"What {'would leave' if args.dry_run else 'left'} for {args.push}:")
     for key, value in sent.items():
         say(f"  {key}: {json.dumps(value, ensure_ascii=False)}")
-
-
-def _row(args: argparse.Namespace, recording: Recording, outcome: RunOutcome) -> RunRow:
-    """The row of a command that has ended."""
-    saved, record = getattr(args, "saved", None), args.settings.record
-    words = RunWords(record.study, "", record.configuration)
-    outcome = replace(outcome, file=str(saved or outcome.file))
-    return make_row(RunCall(recording.command, recording.began), recording.code, words, outcome)
-
-
-def table_of(args: argparse.Namespace) -> Path:
-    """The table that `runs` shows; ProfileError where recording is switched off."""
-    path = _file_of(args)
-    if path is None:
-        raise ProfileError(
-            "PIPELINE_PROFILER_RUNS is off: name the table with --set record.file=FILE."
-        )
-    return path
 
 
 def _file_of(args: argparse.Namespace) -> Path | None:
@@ -182,37 +156,39 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def runs_command(args: argparse.Namespace) -> int:
     """List runs, show one, or add a note to one."""
-    path = table_of(args)
+    path = _file_of(args)
+    if path is None:
+        raise ProfileError(
+            "PIPELINE_PROFILER_RUNS is off: name the table with --set record.file=FILE."
+        )
     if args.note and args.id is None:
         raise ProfileError("--note needs a run: `pipeline-profiler runs ID --note TEXT`.")
-    return _one(args, path) if args.id is not None else _listed(args, path)
+    return _show_run(args, path) if args.id is not None else _list_runs(args, path)
 
 
-def _one(args: argparse.Namespace, path: Path) -> int:
-    from pipeline_profiler.runs.entry import mask_secrets
+def _show_run(args: argparse.Namespace, path: Path) -> int:
     from pipeline_profiler.runs.table_file import append_note, read_row, row_text
 
     if args.note:
-        row = append_note(path, args.id, mask_secrets(args.note))
-    else:
-        row = read_row(path, args.id)
+        append_note(path, args.id, mask_secrets(args.note))
+    row = read_row(path, args.id)
     if args.json:
         document = {"schema": "run/1", "generator": "pipeline-profiler", **row.as_dict()}
         return show(json.dumps(document, indent=1, allow_nan=False))
     return show(row_text(row))
 
 
-def _listed(args: argparse.Namespace, path: Path) -> int:
-    from pipeline_profiler.runs.table_file import Filter, read_rows, rows_json, rows_text, sort_rows
+def _list_runs(args: argparse.Namespace, path: Path) -> int:
+    from pipeline_profiler.runs.table_file import read_rows, rows_json, rows_text, sort_rows
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")
-    wanted = Filter(args.study)
-    kept = [row for row in read_rows(path, args.word) if wanted.keeps(row)]
-    most = args.last or (len(kept) if args.json else MOST_SHOWN)
-    rows = sort_rows(kept[-most:], args.sort, args.reverse)
+    rows, study = read_rows(path, args.word), args.study.lower()
+    found = [row for row in rows if study in ("", row.study.lower())]
+    most = args.last or (len(found) if args.json else MOST_SHOWN)
+    rows = sort_rows(found[-most:], args.sort, args.reverse)
     if args.json:
         return show(rows_json(rows, str(path)))
-    if len(kept) > len(rows):
-        say(f"the last {len(rows)} of {len(kept)} runs; more with --last")
+    if len(found) > len(rows):
+        say(f"the last {len(rows)} of {len(found)} runs; more with --last")
     return show(rows_text(rows))

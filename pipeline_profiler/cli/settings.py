@@ -56,14 +56,13 @@ def _whole(low: int, high: int = MAX_COUNT) -> Rule:
     return Rule(fits, f"a whole number from {low}{end}")
 
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_number, value))
-
-
 SWITCH = Rule(lambda value: isinstance(value, bool), "true or false")
 TEXT = Rule(lambda value: isinstance(value, str) and "\0" not in value, "a text in quotes")
 SECONDS = Rule(lambda value: _is_number(value) and value > 0, "a number of seconds above 0")
-NUMBERS = Rule(_are_numbers, "a list of numbers, such as [0.485, 0.456, 0.406]")
+NUMBERS = Rule(
+    lambda value: isinstance(value, list) and all(map(_is_number, value)),
+    "a list of numbers, such as [0.485, 0.456, 0.406]",
+)
 
 
 def _key(default: Any, rule: Rule, meaning: str) -> Any:
@@ -146,10 +145,9 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
 
 def load_settings(options: GlobalOptions) -> Settings:
     """Return the settings of a call: `profiler.toml` or `--config`, then `--set`."""
-    known = setting_fields()
     try:
         document, path = read_settings(options.config, FILE_NAME)
-        assign(document, options.assignments, known)
+        assign(document, options.assignments, setting_fields())
     except SettingsError as error:
         raise ProfileError(str(error)) from None
     if not document:
@@ -160,18 +158,15 @@ def load_settings(options: GlobalOptions) -> Settings:
     for name, of in TABLES.items():
         values = document.get(name, {})
         if not isinstance(values, dict):
-            raise ProfileError(
-                f"{path}: {name} is {_shown(values)}: write it as a table, [{name}]."
-            )
-        _refuse_unknown(
-            values, [key.name for key in dataclasses.fields(of)], f"{path}: [{name}] has no key"
-        )
+            text = f"{path}: {name} is {_shown(values)}: write it as a table, [{name}]."
+            raise ProfileError(text)
+        rules = {key.name: key.metadata["rule"] for key in dataclasses.fields(of)}
+        _refuse_unknown(values, rules, f"{path}: [{name}] has no key")
         for key, value in values.items():
-            full = f"{name}.{key}"
-            rule: Rule = known[full].metadata["rule"]
-            if not rule.fits(value):
-                source = "--set" if full in assigned else path
-                raise ProfileError(f"{source}: {full} is {_shown(value)}: write {rule.phrase}.")
+            if not rules[key].fits(value):
+                source = "--set" if f"{name}.{key}" in assigned else path
+                problem = f"{source}: {name}.{key} is {_shown(value)}"
+                raise ProfileError(f"{problem}: write {rules[key].phrase}.")
         lists = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         tables[name] = of(**lists)
     return Settings(**tables)

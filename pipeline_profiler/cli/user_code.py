@@ -238,10 +238,8 @@ def _shows_parts(value: ast.expr, assigned: Mapping[str, Sequence[ast.expr]]) ->
             return (made == "dict" or made[:1].isupper()) and (
                 "model" in known or len(value.args) >= PARTS
             )
-        case ast.BinOp():
-            return any(_shows_parts(side, assigned) for side in (value.left, value.right))
-        case ast.IfExp():
-            return any(_shows_parts(side, assigned) for side in (value.body, value.orelse))
+        case ast.BinOp(left=first, right=second) | ast.IfExp(body=first, orelse=second):
+            return _shows_parts(first, assigned) or _shows_parts(second, assigned)
         case ast.Name():
             return any(_shows_parts(given, {}) for given in assigned.get(value.id, ()))
     return False

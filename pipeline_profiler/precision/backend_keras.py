@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -27,7 +26,6 @@ from pipeline_profiler.precision.trainer import (
     Recipe,
     Tensor,
     Trainer,
-    choose_optimizer,
     import_framework,
     split_batch,
 )
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
+MEMORY_CUDA = "peak of TensorFlow's GPU allocator over the first steps"
 INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
 NEVER = 2**31 - 1  # steps: a static scale must not grow
 
@@ -71,7 +70,10 @@ class KerasTrainer(Trainer):
             )
         self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
         self.scaled = cell.precision == "fp16"
-        self.optimizer = make_keras_optimizer(recipe)
+        momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
+        kinds = keras.optimizers
+        known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
+        self.optimizer = known[recipe.optimizer](recipe.lr, **momentum)
         if self.scaled:
             self.optimizer = keras.mixed_precision.LossScaleOptimizer(
                 self.optimizer,
@@ -163,27 +165,10 @@ class KerasTrainer(Trainer):
         if self.device != "cuda":
             return PeakMemory(None, "not measured: TensorFlow counts no peak on a CPU")
         info = import_tensorflow().config.experimental.get_memory_info("GPU:0")
-        return PeakMemory(
-            int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"
-        )
+        return PeakMemory(int(info["peak"]), MEMORY_CUDA)
 
 
-def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
-    """SGD with momentum, Adam or AdamW."""
-    import keras
-
-    momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
-    kinds = keras.optimizers
-    known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
-    return choose_optimizer(recipe, known)(recipe.lr, **momentum)
-
-
-POLICIES = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "mixed_float16",
-    "bf16": "mixed_bfloat16",
-}
+POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}  # else float32
 
 
 class KerasBackend(Backend):
@@ -191,13 +176,12 @@ class KerasBackend(Backend):
 
     name = "keras"
 
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
+    def __init__(self, device: str | None = None) -> None:
         tf = import_tensorflow()
         gpus = tf.config.list_physical_devices("GPU")
         if device == "cuda" and not gpus:
             raise ProfileError("TensorFlow sees no GPU: leave --device out, or give --device cpu.")
         self.device = device or ("cuda" if gpus else "cpu")
-        self.clock = clock
         details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
         gpu_name = str(details.get("device_name", "GPU"))
         self.device_name = gpu_name if self.device == "cuda" else "CPU"
@@ -222,7 +206,7 @@ class KerasBackend(Backend):
         experimental = import_tensorflow().config.experimental
         with self.using(precision):
             return {
-                "policy": POLICIES[precision],
+                "policy": POLICIES.get(precision, "float32"),
                 "tf32": bool(experimental.tensor_float_32_execution_enabled()),
             }
 
@@ -240,10 +224,6 @@ class KerasBackend(Backend):
         inputs, targets = split_batch(batch)
         order = tf.range(size) % inputs.shape[0]
         return tf.gather(inputs, order), tf.gather(targets, order)
-
-    def limit_memory(self, limit_bytes: int) -> str:
-        """Refused: TensorFlow takes a limit only before its first operation."""
-        raise ProfileError("--memory-limit is for torch: leave it out with --framework keras.")
 
     def release(self) -> None:
         """Drop Keras's own references to the last model."""

@@ -8,7 +8,6 @@ piece of work. FP16 is autocast with a GradScaler, BF16 without (Micikevicius et
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from pipeline_profiler.precision.trainer import (
     Recipe,
     Tensor,
     Trainer,
-    choose_optimizer,
     import_framework,
     split_batch,
 )
@@ -53,25 +51,12 @@ def peak_on_gpu() -> PeakMemory:
 
     torch.cuda.synchronize()
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), _occupied_bytes())
-
-
-def _occupied_bytes() -> int:
-    """Bytes in use on the GPU by all programs: NVML's count, without it the CUDA driver's."""
-    import torch
-
     try:
-        return int(torch.cuda.device_memory_used())
+        occupied = torch.cuda.device_memory_used()
     except Exception:  # noqa: BLE001 - no NVML, or one that does not know this device (MIG)
         free, total = torch.cuda.mem_get_info()
-        return int(total - free)
-
-
-def allocated_in(work: Callable[[], None]) -> int | None:
-    """Most bytes alive above the start while `work` ran, by torch's allocation events."""
-    with traced_memory() as recorded:
-        work()
-    return most_alive(recorded)
+        occupied = total - free
+    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), int(occupied))
 
 
 def traced_memory() -> Any:
@@ -102,9 +87,7 @@ def most_alive(recorded: Any) -> int | None:
 
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
-Update: TypeAlias = (
-    "bool | Tensor"  # of one step: whether it was applied, or found_inf on the device
-)
+Update: TypeAlias = "bool | Tensor"  # whether a step was applied, or found_inf on the device
 
 INITIAL_SCALE = 2.0**16  # GradScaler's own default
 
@@ -141,20 +124,17 @@ class TorchTrainer(DeviceTrainer):
     """A torch model, its optimizer and, at FP16, its loss scaler."""
 
     def __init__(
-        self,
-        model: object,
-        cell: Cell,
-        recipe: Recipe,
-        device: str,
-        clock: Clock,
-        optimizer: optim.Optimizer | None = None,
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
     ) -> None:
-        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar.
+        """`model`: a module, (module, loss) with loss(outputs, targets) -> scalar, or a training.
 
-        `optimizer` is the user's own over its parameters; without one the recipe's is made.
+        A training brings an optimizer over the parameters; without one the recipe's is made.
         """
         super().__init__(device, clock)
-        torch = self._torch = import_torch()
+        torch, optimizer = import_torch(), None
+        self._torch = torch
+        if isinstance(model, Training):
+            optimizer, model = model.optimizer, (model.model, model.loss)
         self.model: nn.Module
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)
@@ -174,7 +154,6 @@ class TorchTrainer(DeviceTrainer):
         if cell.precision == "fp16":
             self.scaler = torch.amp.GradScaler(device, init_scale=self.static or INITIAL_SCALE)
         self.run = torch.compile(self.model) if recipe.compile else self.model
-        self._correct: list[Tensor] | None = None
         self._updates: list[Update] = []
         watch_updates(self.optimizer, self._updates)
 
@@ -188,14 +167,17 @@ class TorchTrainer(DeviceTrainer):
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The loss; what autocast does, it does here."""
-        # autocast wants a dtype even where it is off, as for FP32
-        dtype = self.dtype or self._torch.bfloat16
-        with self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None):
+        with self._autocast():
             outputs = self.run(inputs)
             self._note_accuracy(outputs, targets)
             if self.loss is not None:
                 return self.loss(outputs, targets)
             return self._torch.nn.functional.cross_entropy(outputs, targets)
+
+    def _autocast(self) -> Any:
+        # autocast wants a dtype even where it is off, as for FP32
+        dtype = self.dtype or self._torch.bfloat16
+        return self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None)
 
     def step(self, batch: Batch) -> None:
         inputs, targets = self.place(batch)
@@ -219,14 +201,12 @@ class TorchTrainer(DeviceTrainer):
 
     def outputs(self, batch: Batch) -> tuple[int, ...] | None:
         """Shape of the outputs, asked in evaluation mode: no weight and no statistic changes."""
-        torch = self._torch
         if self.loss is not None:
             return None
         inputs, _ = self.place(batch)
-        dtype = self.dtype or torch.bfloat16
         self.model.eval()
         try:
-            with torch.no_grad(), torch.autocast(self.device, dtype, self.dtype is not None):
+            with self._torch.no_grad(), self._autocast():
                 outputs = self.model(inputs)
         finally:
             self.model.train()
@@ -248,12 +228,6 @@ class TorchTrainer(DeviceTrainer):
         if self.scaler is not None and self.static is None:
             self.scaler = self._torch.amp.GradScaler(self.device, init_scale=scale)
 
-    def count_correct(self) -> None:
-        self._correct = []
-
-    def accuracies(self) -> list[float]:
-        return [float(share) for share in self._correct or ()]
-
     def _note_accuracy(self, outputs: Tensor, targets: Tensor) -> None:
         is_tensor = self._torch.is_tensor
         if self._correct is None or not (is_tensor(outputs) and is_tensor(targets)):
@@ -273,11 +247,11 @@ class TorchTrainer(DeviceTrainer):
         for state in self.optimizer.state.values():
             tensors += [v for v in state.values() if self._torch.is_tensor(v)]
         held_bytes = sum(t.numel() * t.element_size() for t in tensors)
-        grown = allocated_in(lambda: self.step(batch))
+        with traced_memory() as recorded:
+            self.step(batch)
+        grown = most_alive(recorded)
         if grown is None:
-            return PeakMemory(
-                None, "not measured: the profiler of this torch does not report allocations"
-            )
+            return PeakMemory(None, "not measured: this torch does not report allocations")
         return PeakMemory(held_bytes + grown, MEMORY_CPU)
 
 
@@ -302,7 +276,7 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
     if not parameters:
         raise ProfileError("The model has no parameters: there is nothing to train.")
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    make = choose_optimizer(recipe, kinds)
+    make = kinds[recipe.optimizer]
     momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     fused = True if device == "cuda" else None
     optimizer: optim.Optimizer = make(parameters, recipe.lr, fused=fused, **momentum)
@@ -311,9 +285,6 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
         for weight in parameters:
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return optimizer
-
-
-UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
 
 @dataclass(frozen=True)
@@ -367,7 +338,7 @@ class OwnStepTrainer(DeviceTrainer):
 
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """On a GPU the device's count."""
-        return peak_on_gpu() if self.device == "cuda" else PeakMemory(None, UNTOLD)
+        return peak_on_gpu() if self.device == "cuda" else super().peak_memory(batch)
 
 
 GIB = 1 << 30
@@ -379,25 +350,22 @@ class TorchBackend(Backend):
 
     name = "torch"
 
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
+    def __init__(self, device: str | None = None) -> None:
         torch = import_torch()
         if device == "cuda" and not torch.cuda.is_available():
             raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.clock = clock
         self.device_name = torch.cuda.get_device_name() if self.device == "cuda" else "CPU"
 
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision; '' when it has it."""
+        fixes = {"tf32": "TF32: leave tf32 out.", "bf16": "BF16: use fp16."}
         refused = super().refusal(precision)
-        if refused or self.device == "cpu":
+        if refused or self.device == "cpu" or precision not in fixes:
             return refused
         is_older = import_torch().cuda.get_device_capability() < AMPERE
-        if precision == "tf32" and is_older:
-            return f"{self.device_name} is older than Ampere and has no TF32: leave tf32 out."
-        if precision == "bf16" and is_older:
-            return f"{self.device_name} is older than Ampere and has no BF16: use fp16."
-        return ""
+        older = f"{self.device_name} is older than Ampere and has no {fixes[precision]}"
+        return older if is_older else ""
 
     @contextmanager
     def using(self, precision: str) -> Iterator[None]:
@@ -436,9 +404,7 @@ class TorchBackend(Backend):
         made = make_model()
         if isinstance(made, OwnStep):
             return OwnStepTrainer(made, cell, self.device, self.clock)
-        optimizer = made.optimizer if isinstance(made, Training) else None
-        model = (made.model, made.loss) if isinstance(made, Training) else made
-        return TorchTrainer(model, cell, recipe, self.device, self.clock, optimizer)
+        return TorchTrainer(made, cell, recipe, self.device, self.clock)
 
     def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""

@@ -7,20 +7,21 @@ an epoch: first as many as were in flight, which prefetched while no step ran, t
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pipeline_profiler.precision.table import Passage, SourceRecord
 from pipeline_profiler.precision.trainer import (
+    NO_BATCH,
     Batch,
     Cell,
     Loader,
     MakeLoader,
     Trainer,
     count_samples,
-    full_batches,
     label_range,
     split_batch,
     time_batches,
@@ -50,6 +51,7 @@ class DataSource:
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
     pairs: bool = True  # batches are (inputs, labels)
+    clock: Clock = time.perf_counter_ns
     epoch_batches: int | None = None  # full ones; None where the loader has no length
     whole_epochs: bool = False  # passages take whole epochs
     start_s: list[float] = field(default_factory=list)  # until the first batch, a value an epoch
@@ -61,12 +63,17 @@ class DataSource:
         cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
     ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source = cls(model, size, pairs=pairs)
+        source = cls(model, size, pairs=pairs, clock=clock)
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
-            source.epoch_batches = source._count_batches()
-            source.problem = source._check_length() or source._scan(clock)
+            samples = _length(getattr(source.loader, "dataset", None))
+            # before the first batch: with drop_last a loader that is too short gives none
+            is_short = samples is not None and samples < size
+            source.problem = explain_too_large(size, samples or 0) if is_short else ""
+            lengths = _length(source.loader), samples if samples is None else samples // size
+            source.epoch_batches = min((n for n in lengths if n is not None), default=None)
+            source.problem = source.problem or source._scan()
         except ProfileError as error:
             source.problem = str(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed loader is a row
@@ -77,34 +84,12 @@ class DataSource:
             )
         return source
 
-    def _check_length(self) -> str:
-        """Asked before the first batch: with drop_last a loader that is too short gives none."""
-        dataset = getattr(self.loader, "dataset", None)
-        try:
-            samples = len(dataset)  # type: ignore[arg-type]
-        except TypeError:
-            return ""
-        return "" if samples >= self.batch_size else explain_too_large(self.batch_size, samples)
-
-    def _count_batches(self) -> int | None:
-        """Full batches of an epoch, by the lengths of loader and dataset."""
-        lengths = []
-        for part, size in ((self.loader, 1), (getattr(self.loader, "dataset", None), None)):
-            try:
-                length = len(part)  # type: ignore[arg-type]
-            except TypeError:  # no length, or an IterableDataset that has none
-                continue
-            lengths.append(length // (size or self.batch_size))
-        return min(lengths) if lengths else None
-
-    def _scan(self, clock: Clock) -> str:
+    def _scan(self) -> str:
         """Read the first batches: cache some, note the labels and the pace; '' or the problem."""
-        count, full, largest, begin = 0, 0, 0, clock()
-        first = begin
-        for batch in self.loader:
-            if count == 0:
-                first = clock()
-            count += 1
+        clock, count, full, largest = self.clock, 0, 0, 0
+        first = begin = clock()
+        for count, batch in enumerate(self.loader, 1):
+            first = clock() if count == 1 else first
             size = count_samples(batch)
             largest, full = max(largest, size), full + (size == self.batch_size)
             if self.pairs and (ends := label_range(split_batch(batch)[1])):
@@ -123,7 +108,7 @@ class DataSource:
         # The first batch holds the start of the workers, so the pace is that of the others; with
         # one batch its own time has to do, the start included.
         self.first_s = (first - begin) / 1e9
-        self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
+        self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else self.first_s
         return ""
 
     @property
@@ -154,32 +139,24 @@ class DataSource:
         value = self.config.get(key)
         return value if isinstance(value, kind) else None
 
-    def time_passage(
-        self, trainer: Trainer, cell: Cell | None, number: int, began: int, clock: Clock
-    ) -> Passage:
+    def time_passage(self, trainer: Trainer, cell: Cell | None, number: int, began: int) -> Passage:
         """Train on a passage through the loader; without a cell the loader is alone."""
-        begin, self.start_s = clock(), []
+        begin, self.start_s = self.clock(), []
         if self.whole_epochs and self.epoch_batches:
             self._stream = None
             epochs = self.passage_batches // self.epoch_batches
-            batches, elapsed_ms = time_batches(trainer, self.epochs(clock, epochs), clock)
+            batches, elapsed_ms = time_batches(trainer, self.epochs(epochs))
         else:
-            stream = self._steady(restart=cell is None, clock=clock)
+            stream = self._steady(restart=cell is None)
             for batch in islice(stream, self.in_flight):
                 trainer.step(batch)
-            batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches), clock)
+            batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches))
             self._taken += self.in_flight + batches
         if not batches:
-            raise ProfileError(
-                "The loader had no full batch left: give a loader that can be iterated again and "
-                "has more samples than the batch size."
-            )
+            raise ProfileError(NO_BATCH)
         starts = self.start_s
         return Passage(
-            self.model,
-            self.batch_size,
-            cell.precision if cell else "",
-            cell.loss_scale if cell else "",
+            cell or Cell(self.model, self.batch_size, ""),
             self.workers,
             number,
             round((begin - began) / 1e9, 3),
@@ -189,45 +166,53 @@ class DataSource:
             len(trainer.skipped()),
         )
 
-    def epochs(self, clock: Clock, count: int = MAX_EPOCHS) -> Iterator[Batch]:
+    def epochs(self, count: int = MAX_EPOCHS) -> Iterator[Batch]:
         """Yield the full batches of `count` epochs; note in `start_s` how long each began."""
         for _ in range(count):
-            begin, number = clock(), 0
-            for batch in full_batches(self.loader, self.batch_size):
+            begin, number = self.clock(), 0
+            for batch in self.loader:
+                if count_samples(batch) != self.batch_size:
+                    continue
                 if not number:
-                    self.start_s.append((clock() - begin) / 1e9)
+                    self.start_s.append((self.clock() - begin) / 1e9)
                 number += 1
                 yield batch
             if not number:
                 return
 
-    def _steady(self, restart: bool, clock: Clock) -> Iterator[Batch]:
+    def _steady(self, restart: bool) -> Iterator[Batch]:
         """The open iterator; a new one where its epoch would end in the passage."""
         needed = self.in_flight + self.passage_batches
         ends = self.epoch_batches is not None and self._taken + needed > self.epoch_batches
         if self._stream is None or restart or ends:
-            self._stream, self._taken = self.epochs(clock), 0
+            self._stream, self._taken = self.epochs(), 0
         return self._stream
 
     def describe(self) -> SourceRecord:
         """The setting, for the session."""
+        kinds: dict[str, type] = {"kind": str, "workers": int, "prefetch": int, "pin_memory": bool}
+        settings: dict[str, Any] = {name: self._setting(name, kinds[name]) for name in kinds}
         return SourceRecord(
             self.model,
             self.batch_size,
             len(self.cached_batches),
             self.problem,
-            self._setting("kind", str),
-            self._setting("workers", int),
-            self._setting("prefetch", int),
-            self._setting("pin_memory", bool),
-            self.epoch_batches,
-            self.in_flight,
-            self.whole_epochs,
+            epoch_batches=self.epoch_batches,
+            in_flight=self.in_flight,
+            whole_epochs=self.whole_epochs,
+            **settings,
         )
 
     def close(self) -> None:
         """Drop loader and batches; its workers end with it."""
         self.loader, self.cached_batches, self._stream = (), [], None
+
+
+def _length(part: Any) -> int | None:
+    try:
+        return len(part)
+    except TypeError:  # no length, or an IterableDataset that has none
+        return None
 
 
 def explain_too_large(size: int, samples: int) -> str:

@@ -86,12 +86,12 @@ def is_inconclusive(interval: Interval) -> bool:
     return relative_half_width(interval) > MAX_HALF_WIDTH
 
 
-def windows_to_settle(interval: Interval, target: float = HALF_WIDTH) -> int:
-    """Return how many more windows reach the target half-width; without ends, the first look."""
+def windows_to_settle(interval: Interval) -> int:
+    """Return how many more windows reach `HALF_WIDTH`; without ends, the first look."""
     half = relative_half_width(interval)
     if math.isinf(half):
         return max(1, LOOKS[0] - interval.n)
-    need = interval.n * (math.log1p(half) / math.log1p(target)) ** 2
+    need = interval.n * (math.log1p(half) / math.log1p(HALF_WIDTH)) ** 2
     return max(0, math.ceil(need - interval.n - 1e-6))  # rounding needs no window
 
 

@@ -8,7 +8,7 @@ load in parallel and drop the partial batch.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -27,24 +27,36 @@ Pixels: TypeAlias = NDArray[np.float32]
 
 SIDE, PADDING = 32, 4
 PREFETCH = 2  # batches a worker
+MAX_DEFAULT_WORKERS = 8
 EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in flight
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 
+@dataclass(frozen=True)
 class ImageFolder:
-    """Class folders as (image float32 (3, side, side) in [-1, 1], label), with augmentation."""
+    """Class folders as (image float32 (3, side, side) in [-1, 1], label), with augmentation.
 
-    def __init__(self, files: list[str], labels: list[int], side: int, length: int) -> None:
-        """`length` samples per epoch; sample i is file i modulo the number of files."""
-        self.files, self.labels, self.side, self.length = files, labels, side, length
+    `length` samples per epoch; sample i is file i modulo the number of files.
+    """
+
+    files: list[str]
+    labels: list[int]
+    side: int
+    length: int
+    notes: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(set(self.labels))
 
     def __len__(self) -> int:
         return self.length
 
-    def repeated(self, least: int) -> ImageFolder:
-        """The dataset with whole passes over its files, until an epoch has `least` samples."""
-        passes = max(1, -(-least // len(self.files)))
-        return ImageFolder(self.files, self.labels, self.side, passes * len(self.files))
+    def repeated(self, batch_size: int, workers: int) -> ImageFolder:
+        """The dataset with whole passes over its files, long for the batches in flight."""
+        least = batch_size * EPOCHS_IN_FLIGHT * max(workers * PREFETCH, 1)
+        return replace(self, length=-(-least // len(self.files)) * len(self.files))
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         from PIL import Image
@@ -62,21 +74,11 @@ class ImageFolder:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / 127.5 - 1, self.labels[at]
 
 
-@dataclass(frozen=True)
-class ImageData:
-    """A dataset, how many classes it has, and notes about it."""
-
-    dataset: ImageFolder
-    classes: int
-    notes: tuple[str, ...]
-
-
-def find_data(folder: str | None) -> ImageData:
+def find_data(folder: str | None) -> ImageFolder:
     """The given folder of images, else sample_data/train here or beside the package."""
     if folder is not None:
         return read_image_folder(Path(folder))
-    own = Path(__file__).resolve().parents[2]
-    for root in (Path.cwd(), own):
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (root / "sample_data" / "train").is_dir():
             return read_image_folder(root / "sample_data" / "train")
     raise ProfileError(
@@ -85,7 +87,7 @@ def find_data(folder: str | None) -> ImageData:
     )
 
 
-def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
+def read_image_folder(root: Path, side: int = SIDE) -> ImageFolder:
     """Every readable image in the class folders of `root`; ProfileError where there is none."""
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
@@ -95,13 +97,11 @@ def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")
     classes = sorted({path.parent.name for path in decodable})
     labels = [classes.index(path.parent.name) for path in decodable]
-    notes = [
-        f"data: {len(decodable)} images in {len(classes)} classes of {root.name}, {side}x{side}."
-    ]
+    counts = f"{len(decodable)} images in {len(classes)} classes"
+    notes = [f"data: {counts} of {root.name}, {side}x{side}."]
     if len(paths) > len(decodable):
         notes.append(f"{len(paths) - len(decodable)} files were left out: undecodable.")
-    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable))
-    return ImageData(dataset, len(classes), tuple(notes))
+    return ImageFolder(list(map(str, decodable)), labels, side, len(decodable), tuple(notes))
 
 
 def _convert_to_rgb(image: Picture) -> Picture:
@@ -123,31 +123,23 @@ def _can_decode(path: Path) -> bool:
     return True
 
 
-MOST_WORKERS = 8
-
-
 def default_workers() -> int:
     """One core stays for the trainer."""
-    return min(MOST_WORKERS, max(1, usable_cores() - 1))
-
-
-def _least_samples(batch_size: int, workers: int) -> int:
-    """Samples of an epoch that is long for the batches in flight."""
-    return batch_size * max(EPOCHS_IN_FLIGHT * workers * PREFETCH, EPOCHS_IN_FLIGHT)
+    return min(MAX_DEFAULT_WORKERS, max(1, usable_cores() - 1))
 
 
 def make_torch_loader(
-    data: ImageData, batch_size: int, workers: int | None, pin: bool
+    data: ImageFolder, batch_size: int, workers: int | None, pin: bool
 ) -> DataLoader[tuple[Pixels, int]]:
     """A shuffling DataLoader over the dataset; workers stay alive between epochs."""
     import torch
     from torch.utils.data import DataLoader
 
     count = default_workers() if workers is None else workers
-    dataset = data.dataset.repeated(_least_samples(batch_size, count))
     order = torch.Generator().manual_seed(0)
     return DataLoader(
-        cast("Dataset[tuple[Pixels, int]]", dataset),  # torch asks for __getitem__ alone
+        # torch asks for __getitem__ alone
+        cast("Dataset[tuple[Pixels, int]]", data.repeated(batch_size, count)),
         batch_size,
         shuffle=True,
         num_workers=count,
@@ -158,12 +150,12 @@ def make_torch_loader(
     )
 
 
-def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> Loader:
+def make_keras_loader(data: ImageFolder, batch_size: int, workers: int | None) -> Loader:
     """A tf.data pipeline over the dataset: shuffled, loaded in parallel, channels last."""
     from pipeline_profiler.precision.backend_keras import import_tensorflow
 
     tf = import_tensorflow()
-    dataset = data.dataset.repeated(_least_samples(batch_size, workers or default_workers()))
+    dataset = data.repeated(batch_size, workers or default_workers())
     side = dataset.side
 
     def load(number: int) -> tuple[Pixels, int]:

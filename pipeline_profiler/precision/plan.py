@@ -61,8 +61,6 @@ def check_options(options: SweepOptions) -> None:
         raise ProfileError("--batch-sizes takes whole numbers above 0, such as 64,128.")
     if not options.precisions:
         raise ProfileError("--precisions is empty: give some of fp32,tf32,fp16,bf16.")
-    if min(options.rounds, options.steps or 1, options.parity_steps) < 1:
-        raise ProfileError("Repeats, steps and parity steps must be at least 1.")
     for text in options.loss_scales:
         try:
             is_known = text == DYNAMIC or float(text) > 0
@@ -78,20 +76,14 @@ def plan_cells(
     backend: Backend, jobs: Sequence[ModelJob], options: SweepOptions
 ) -> tuple[list[Cell], list[str]]:
     """All cells to measure, and the reasons for those that were changed."""
-    asked = product(jobs, options.batch_sizes, options.precisions)
     cells = [
-        cell
-        for job, size, precision in asked
-        for cell in _by_loss_scale(job.name, size, precision, options)
+        Cell(job.name, size, precision, scale)
+        for job, size, precision in product(jobs, options.batch_sizes, options.precisions)
+        for scale in (options.loss_scales if precision == "fp16" else ("",))
     ]
     emulated = backend.device == "cpu" and "fp16" in options.precisions
     note = "FP16 is emulated on a CPU, so its times say nothing about a GPU: use bf16 there."
     return cells, [note] if emulated else []
-
-
-def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
-    scales = options.loss_scales if precision == "fp16" else ("",)
-    return [Cell(model, size, precision, scale) for scale in scales]
 
 
 ReportProgress = Callable[[int, int, str], None]
@@ -137,9 +129,9 @@ class SweepState:
         total = math.ceil(self.options.seconds)
         self.progress(min(int(self.spent_s()), total), total, text)
 
-    def job(self, name: str) -> ModelJob:
-        """The job of that name."""
-        return next(job for job in self.jobs if job.name == name)
+    def job(self, cell: Cell) -> ModelJob:
+        """The job of a cell."""
+        return next(job for job in self.jobs if job.name == cell.model)
 
     def live_cells(self) -> list[Cell]:
         """The cells that can still be measured, in the order they were planned."""
@@ -152,35 +144,32 @@ class SweepState:
 
     def open_source(self, cell: Cell) -> DataSource:
         """The data of one model at one batch size, read once; ProfileError where there is none."""
-        key = cell.source
+        key, job = cell.source, self.job(cell)
         if key not in self.sources:
-            job = self.job(cell.model)
             self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
-            self._open_further(job, key)
+            # the same loader with other numbers of workers
+            for workers in self.options.workers if not self.sources[key].problem else ():
+                make = partial(make_sized_loader, job.make_loader, workers=workers)
+                opened = DataSource.open(make, *key, self.clock, job.pairs)
+                self.further.append(opened)
+                self.reasons += [opened.problem] if opened.problem else []
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)
         return source
 
-    def _open_further(self, job: ModelJob, key: tuple[str, int]) -> None:
-        """The same loader with the other numbers of workers; a reason where it has none."""
-        for workers in self.options.workers if not self.sources[key].problem else ():
-            make = partial(make_sized_loader, job.make_loader, workers=workers)
-            opened = DataSource.open(make, *key, self.clock, job.pairs)
-            self.further.append(opened)
-            self.reasons += [opened.problem] if opened.problem else []
-
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
-        job, recipe = self.job(cell.model), self.options.recipe
-        return self.backend.new_trainer(job.make_model, cell, recipe)
+        return self.backend.new_trainer(self.job(cell).make_model, cell, self.options.recipe)
 
 
-def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:
+def run_guarded(
+    sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult | None]
+) -> ProbeResult:
     """What goes wrong in a cell becomes its row; nothing of it stays on the device."""
     try:
         with sweep.backend.using(cell.precision):
-            result = work()
+            result = work() or ProbeResult()
     except ProfileError as error:
         result = ProbeResult("refused", str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed cell is a row
@@ -192,13 +181,9 @@ def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) 
 
 def _describe_failure(error: BaseException, cell: Cell) -> ProbeResult:
     if is_out_of_memory(error):
-        return ProbeResult(
-            "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
-        )
+        text = f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
+        return ProbeResult("oom", text)
     # frameworks print pages; the reason stands in the last line
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else "no message"
-    return ProbeResult(
-        "failed",
-        f"{type(error).__name__}: {last}; run one step of the model by hand to see where.",
-    )
+    last = str(error).strip().rpartition("\n")[2].strip() or "no message"
+    text = f"{type(error).__name__}: {last}; run one step of the model by hand to see where."
+    return ProbeResult("failed", text)

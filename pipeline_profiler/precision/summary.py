@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from pipeline_profiler.precision.table import (
     ProbeResult,
     Row,
     SourceRecord,
-    table_as_dict,
+    as_document,
 )
 from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell, name_precision
 from pipeline_profiler.profiling.diagnose.intervals import Interval
@@ -73,42 +74,35 @@ class Timing:
 def time_cells(measurement: Measurement) -> dict[Cell, Timing]:
     """The times of each cell that was measured; input-bound cells share the loader's times."""
     timings: dict[Cell, Timing] = {}
-    for probed in measurement.cells:
-        source = measurement.source_of(probed.cell)
-        preloaded = measurement.medians_by_round(probed.cell)
-        fed = measurement.batch_times(source, probed.cell) if source else []
-        timing = Timing(preloaded, fed, False)
-        slower = unpaired_ratio(fed, timing.steps) if fed and preloaded else None
-        is_bound = slower is not None and slower.low > INPUT_BOUND
-        timings[probed.cell] = replace(timing, is_input_bound=is_bound)
-    return _share_limit(timings)
-
-
-def _share_limit(timings: dict[Cell, Timing]) -> dict[Cell, Timing]:
-    """Give the input-bound cells of a source, as far as they agree with the fastest, one list."""
     bound: dict[tuple[str, int], list[Cell]] = {}
-    for cell, timing in timings.items():
-        if timing.is_input_bound:
+    for cell in (probed.cell for probed in measurement.cells):
+        source = measurement.source_of(cell)
+        preloaded = measurement.medians_by_round(cell)
+        fed = measurement.batch_times(source, cell) if source else []
+        timing = timings[cell] = Timing(preloaded, fed, False)
+        if fed and preloaded and unpaired_ratio(fed, timing.steps).low > INPUT_BOUND:
+            timings[cell] = replace(timing, is_input_bound=True)
             bound.setdefault(cell.source, []).append(cell)
-    shared = dict(timings)
+    # the input-bound cells of a source, as far as they agree with the fastest, get one list
     for cells in bound.values():
         fastest = min((timings[cell].fed for cell in cells), key=lambda fed: sum(fed) / len(fed))
         alike = [cell for cell in cells if unpaired_ratio(timings[cell].fed, fastest).low <= 1]
         # a passage of each cell in turn, as they were measured: neighbours may agree
         turns = zip_longest(*(timings[cell].fed for cell in alike))
         whole = [ms for turn in turns for ms in turn if ms is not None]
-        shared |= {cell: replace(timings[cell], fed=whole) for cell in alike}
-    return shared
+        timings |= {cell: replace(timings[cell], fed=whole) for cell in alike}
+    return timings
 
 
-def samples_per_s(batch_ms: Interval, batch_size: int) -> Interval:
-    """The rate of a time of a batch."""
-    samples = 1e3 * batch_size
-    if not math.isfinite(batch_ms.high):
-        return Interval(samples / batch_ms.value, -math.inf, math.inf, batch_ms.n)
-    return Interval(
-        samples / batch_ms.value, samples / batch_ms.high, samples / batch_ms.low, batch_ms.n
-    )
+def samples_per_s(batch_ms: Sequence[float], batch_size: int) -> Interval | None:
+    """The rate of times of a batch; None without any."""
+    if not batch_ms:
+        return None
+    samples, mean = 1e3 * batch_size, window_mean(batch_ms)
+    low, high = -math.inf, math.inf
+    if math.isfinite(mean.high):
+        low, high = samples / mean.high, samples / mean.low
+    return Interval(samples / mean.value, low, high, mean.n)
 
 
 def stall_share(fed: Sequence[float], preloaded: Sequence[float]) -> Interval:
@@ -118,18 +112,7 @@ def stall_share(fed: Sequence[float], preloaded: Sequence[float]) -> Interval:
     return Interval(1 - 1 / slower.value, low, 1.0 if math.isinf(slower.high) else high, slower.n)
 
 
-def _make_rows(measurement: Measurement) -> list[Row]:
-    timings = time_cells(measurement)
-    bases = {cell.source: cell for cell in timings if cell.precision == "fp32"}
-    return [
-        _make_row(measurement, probed, timings, bases.get(probed.cell.source))
-        for probed in measurement.cells
-    ]
-
-
-def _make_row(
-    measurement: Measurement, probed: ProbedCell, timings: Mapping[Cell, Timing], base: Cell | None
-) -> Row:
+def _make_row(measurement: Measurement, probed: ProbedCell, timings: Mapping[Cell, Timing]) -> Row:
     cell, probe, timing = probed.cell, probed.probe, timings[probed.cell]
     source = measurement.source_of(cell)
     alone = measurement.batch_times(source, None) if source else []
@@ -139,17 +122,17 @@ def _make_row(
     )
     fed = [] if error else timing.fed
     step_ms = window_mean(timing.steps) if timing.steps else None
-    preloaded_per_s = samples_per_s(step_ms, cell.batch_size) if step_ms else None
-    alone_per_s = samples_per_s(window_mean(alone), cell.batch_size) if alone else None
-    fed_per_s = samples_per_s(window_mean(fed), cell.batch_size) if fed else None
+    preloaded_per_s, alone_per_s, fed_per_s = (
+        samples_per_s(times, cell.batch_size) for times in (timing.steps, alone, fed)
+    )
     if fed_per_s:
         fed_per_s = limit_rate(fed_per_s, [alone_per_s, preloaded_per_s])
     epoch = source.epoch_batches * cell.batch_size if source and source.epoch_batches else None
-    windows = measurement.windows_of(cell)
-    passages = [each for each in measurement.passages if each.cell == cell]
-    skipped = sum(len(each.timed.skipped) + each.timed.warmup_skipped for each in windows)
-    skipped += probe.skipped + sum(each.skipped for each in passages)
-    basis = timings[base] if base is not None and base != cell else None
+    windows = [each.timed for each in measurement.windows if each.cell == cell]
+    skipped = sum(timed.warmup_skipped + len(timed.skipped) for timed in windows)
+    skipped += probe.skipped + sum(p.skipped for p in measurement.passages if p.cell == cell)
+    base = replace(cell, precision="fp32", loss_scale="")
+    basis = None if cell == base else timings.get(base)
     speedup = paired_ratio(basis.preloaded, timing.preloaded) if basis else None
     return Row(
         cell,
@@ -160,21 +143,16 @@ def _make_row(
         with_loader_per_s=fed_per_s,
         stall=stall_share(fed, timing.steps) if fed and timing.steps else None,
         speedup=speedup,
-        speedup_with_loader=(
-            unpaired_ratio(basis.fed, fed) if basis and basis.fed and fed else None
-        ),
+        speedup_with_loader=unpaired_ratio(basis.fed, fed) if basis and basis.fed and fed else None,
         is_input_bound=timing.is_input_bound,
         is_launch_bound=_is_launch_bound(cell, timings),
         needed_s=_needed_s(speedup, step_ms, window_mean(fed) if fed else None, probe, source),
         epoch_s=epoch / fed_per_s.value if epoch and fed_per_s else None,
-        peak_bytes=probe.peak_bytes,
-        peak_how=probe.peak_how,
+        peak=probe.peak,
         # None, not 0, without a loss scale: nothing could have been skipped
         skipped=skipped if cell.loss_scale else None,
         loss_scale_end=probe.scale,
         marks=loss_marks(probe),
-        reserved_bytes=probe.reserved_bytes,
-        occupied_bytes=probe.occupied_bytes,
         error=error,
     )
 
@@ -229,22 +207,15 @@ def loss_marks(probe: ProbeResult) -> list[LossMark]:
 def _make_loader_rows(measurement: Measurement) -> Iterator[LoaderRow]:
     """What each loader delivers alone, for each number of workers that was tried."""
     for source in measurement.sources:
-        through = [
-            each
-            for each in measurement.passages
-            if each.cell is None
-            and (each.model, each.batch_size) == (source.model, source.batch_size)
-        ]
+        alone = Cell(source.model, source.batch_size, "")
+        through = [each for each in measurement.passages if each.cell == alone]
         for workers in sorted({each.workers for each in through}):
+            starts = [each.start_ms for each in through if each.workers == workers]
+            known = [start / 1e3 for start in starts if start is not None]
+            start_s = sum(known) / len(known) if known else None
             times = measurement.batch_times(source, None, workers)
-            starts = [
-                each.start_ms / 1e3
-                for each in through
-                if each.workers == workers and each.start_ms is not None
-            ]
-            start_s = sum(starts) / len(starts) if starts else None
-            rate = samples_per_s(window_mean(times), source.batch_size)
-            yield LoaderRow(source, workers, rate, start_s)
+            if rate := samples_per_s(times, source.batch_size):
+                yield LoaderRow(source, workers, rate, start_s)
 
 
 def find_crossings(rows: Sequence[Row], table: PrecisionTable) -> list[Crossing]:
@@ -300,17 +271,13 @@ def best_row(rows: Sequence[Row]) -> Row | None:
 
     A fixed loss scale is a variant of FP16: it is not chosen where another row was measured.
     """
-    measured = [
-        (
-            not is_inconclusive(_deciding(row)),
-            row.cell.loss_scale in ("", DYNAMIC),
-            row.preloaded_per_s.value,
-            row,
-        )
-        for row in rows
-        if row.status == "ok" and row.preloaded_per_s and not row.error
-    ]
-    return max(measured, key=lambda rank: rank[:3])[3] if measured else None
+
+    def rank(row: Row) -> tuple[bool, bool, float]:
+        rate = row.preloaded_per_s.value if row.preloaded_per_s else 0.0
+        return not is_inconclusive(_deciding(row)), row.cell.loss_scale in ("", DYNAMIC), rate
+
+    measured = [r for r in rows if r.status == "ok" and r.preloaded_per_s and not r.error]
+    return max(measured, key=rank, default=None)
 
 
 def _deciding(row: Row) -> Interval:
@@ -335,11 +302,8 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
             f"{best.needed_s:.0f} s more would settle it (`--seconds`)."
         ]
     if best.cell.precision == "fp32" or best.speedup is None:
-        others = [
-            f"{row.cell.name} {format_times(row.speedup)}"
-            for row in rows
-            if row.cell.source == best.cell.source and row.speedup
-        ]
+        here = [row for row in rows if row.cell.source == best.cell.source]
+        others = [f"{r.cell.name} {format_times(r.speedup)}" for r in here if r.speedup]
         slower = f"no other precision is faster ({', '.join(others)})" if others else "no other row"
         rate = f"{format_rate(best.preloaded_per_s)} samples/s on preloaded batches"
         if best.cell.precision != "fp32":
@@ -360,16 +324,12 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
 
 def _equals(rows: Sequence[Row], best: Row) -> list[Row]:
     """The rows at the same batch size that are as fast as the best one, the best one first."""
-    alike = [
-        row
-        for row in rows
-        if row.cell.source == best.cell.source
-        and row.preloaded_per_s
-        and best.preloaded_per_s
-        and row.preloaded_per_s.value * ALIKE > best.preloaded_per_s.value
-        and row.cell.loss_scale in ("", DYNAMIC)
-    ]
-    return sorted(alike or [best], key=lambda row: -row.preloaded_per_s.value)  # type: ignore[union-attr]
+    fastest = best.preloaded_per_s.value if best.preloaded_per_s else math.inf
+    usual = [each for each in rows if each.cell.loss_scale in ("", DYNAMIC)]
+    here = [each for each in usual if each.cell.source == best.cell.source]
+    rates = [(each.preloaded_per_s.value, each) for each in here if each.preloaded_per_s]
+    ranked = sorted(rates, key=itemgetter(0), reverse=True)
+    return [each for rate, each in ranked if rate * ALIKE > fastest] or [best]
 
 
 def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
@@ -448,14 +408,11 @@ def list_crossings(table: PrecisionTable, model: str) -> Iterator[str]:
 
 def list_launch_bound(rows: Sequence[Row]) -> Iterator[str]:
     """One line with the cells where a larger batch costs nothing."""
-    bound = [
-        f"{row.cell.name} at batch {row.cell.batch_size}" for row in rows if row.is_launch_bound
-    ]
+    cells = [row.cell for row in rows if row.is_launch_bound]
+    bound = [f"{cell.name} at batch {cell.batch_size}" for cell in cells]
     if bound:
-        yield (
-            f"launch-bound (twice the batch takes about as long): {', '.join(bound)}; use a larger "
-            "batch or --compile"
-        )
+        text = f"launch-bound (twice the batch takes about as long): {', '.join(bound)}"
+        yield f"{text}; use a larger batch or --compile"
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:
@@ -483,7 +440,8 @@ def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
 
 def summarise(measurement: Measurement) -> PrecisionTable:
     """Everything that follows from a measurement."""
-    rows = _make_rows(measurement)
+    timings = time_cells(measurement)
+    rows = [_make_row(measurement, probed, timings) for probed in measurement.cells]
     loaders = list(_make_loader_rows(measurement))
     table = PrecisionTable(measurement, rows, loaders, crossings=(), sentences=())
     table = replace(table, crossings=find_crossings(rows, table))
@@ -493,4 +451,4 @@ def summarise(measurement: Measurement) -> PrecisionTable:
 def as_results(table: PrecisionTable) -> dict[str, Any]:
     """The results of a session: verdict, the first sentence, and `precision` with everything."""
     first = table.sentences[0] if table.sentences else "No row could be measured."
-    return {"verdict": "precision", "sentence": first, "precision": table_as_dict(table)}
+    return {"verdict": "precision", "sentence": first, "precision": as_document(table)}

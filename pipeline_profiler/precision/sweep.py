@@ -13,6 +13,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 
 from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.precision.data_source import DataSource
@@ -47,19 +49,17 @@ from pipeline_profiler.precision.trainer import (
     LEAD_IN,
     Backend,
     Cell,
-    NoStep,
     Trainer,
-    label_problem,
-    shape_problem,
+    check_outputs,
     time_window,
     timed_steps,
     train_steps,
     warm_up,
 )
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.watchdog import Guard, StoppedError, kept_when_stopped
+from pipeline_profiler.profiling.measure.watchdog import Guard, kept_when_stopped
 from pipeline_profiler.profiling.record.plan import Plan, Reason
-from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
 from pipeline_profiler.profiling.record.stages import Clock
 
 WARM_STEPS = 2
@@ -70,31 +70,14 @@ MARGIN = 0.9  # of the time left is planned with: a busy machine makes later ste
 MAX_PAUSE_S = 2.0  # until the workers have filled their queues
 
 
-def window_steps(sweep: SweepState, cell: Cell) -> int:
-    """Timed steps of one window."""
+def _window_steps(sweep: SweepState, cell: Cell) -> int:
     return sweep.options.steps or timed_steps(sweep.probes[cell].step_s)
 
 
 def window_s(sweep: SweepState, cell: Cell) -> float:
     """Seconds of one window with its new trainer."""
     probe = sweep.probes[cell]
-    return probe.setup_s + (WARM_STEPS + LEAD_IN + window_steps(sweep, cell)) * probe.step_s
-
-
-def passage_s(sweep: SweepState, cell: Cell) -> float:
-    """Seconds of one passage through the loader."""
-    probe, source = sweep.probes[cell], sweep.sources[cell.source]
-    # workers load while the step runs, so the slower one sets the pace; without workers the
-    # loader runs between the steps and both times add up
-    parallel = max(probe.step_s, source.batch_s)
-    fed = parallel if source.workers else probe.step_s + source.batch_s
-    return probe.setup_s + WARM_STEPS * probe.step_s + loader_s(source, fed)
-
-
-def loader_s(source: DataSource, batch_s: float) -> float:
-    """Seconds of one passage at this pace."""
-    untimed = 0 if source.whole_epochs else source.in_flight
-    return source.restart_s + (untimed + source.passage_batches) * batch_s
+    return probe.setup_s + (WARM_STEPS + LEAD_IN + _window_steps(sweep, cell)) * probe.step_s
 
 
 def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
@@ -110,9 +93,7 @@ def passages_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
 
 def left_s(sweep: SweepState) -> float:
     """Seconds left for the rounds, a margin and the search of the largest batch taken off."""
-    options = sweep.options
-    reserved = LARGEST_SHARE * options.seconds if sweep.searches_largest else 0.0
-    return MARGIN * (options.seconds - reserved - sweep.spent_s())
+    return MARGIN * (_end_s(sweep) - sweep.spent_s())
 
 
 def has_room(sweep: SweepState) -> bool:
@@ -137,10 +118,8 @@ def drop_excess(sweep: SweepState) -> None:
 
 def drop_cell(sweep: SweepState, cell: Cell) -> None:
     """No time for this one: what was learnt of it, losses and memory, stays in its row."""
-    sentence = (
-        f"dropped to end within {sweep.options.seconds:.0f} s: give --seconds for more, or fewer "
-        "--batch-sizes and --precisions."
-    )
+    advice = "give --seconds for more, or fewer --batch-sizes and --precisions."
+    sentence = f"dropped to end within {sweep.options.seconds:.0f} s: {advice}"
     sweep.mark_failed(cell, ProbeResult("dropped", sentence))
 
 
@@ -159,9 +138,8 @@ def _explain_least(sweep: SweepState, cell: Cell) -> str:
 def choose_passages(sweep: SweepState) -> None:
     """Take whole epochs where they fit in the time left, those of few batches first."""
     live = sweep.live_cells()
-    known = [source for source in sweep.sources.values() if source.epoch_batches]
-    for source in sorted(known, key=lambda each: each.epoch_batches or 0):
-        batches = source.epoch_batches or 0
+    known = [(each.epoch_batches, each) for each in sweep.sources.values() if each.epoch_batches]
+    for batches, source in sorted(known, key=itemgetter(0)):
         is_short = batches <= source.in_flight + source.passage_batches
         source.whole_epochs = True
         too_long = MIN_WINDOWS * passages_s(sweep, live) > PASSAGE_SHARE * left_s(sweep)
@@ -179,14 +157,9 @@ PACE_STEPS = 4
 
 
 def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
-    """The first visit, or why there is none."""
-    refusal = sweep.backend.refusal(cell.precision)
-    if refusal:
-        return ProbeResult("refused", refusal)
-    return run_guarded(sweep, cell, lambda: _visit_first(sweep, cell))
-
-
-def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
+    """Visit a cell for the first time; raises ProfileError where it cannot be trained."""
+    if refusal := sweep.backend.refusal(cell.precision):
+        raise ProfileError(refusal)
     source = sweep.open_source(cell)
     if not sweep.probes:
         # the first optimizer of a process imports for seconds: no later visit pays that again
@@ -194,54 +167,38 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     begin = sweep.clock()
     trainer = sweep.make_trainer(cell)
     setup_s = (sweep.clock() - begin) / 1e9
-    problem = find_misfit(trainer, source)
-    if problem:
-        return ProbeResult("refused", problem)
+    # before a step can fail on the device; a loss of the user's own checks its outputs itself
+    shape = trainer.outputs(source.cached_batches[0])
+    if shape is not None:
+        check_outputs(shape, source.batch_size, source.labels)
     trainer.count_correct()
     wanted = sweep.options.parity_steps
     limit_s = PROBE_SHARE * sweep.options.seconds
-    through = source.epochs(sweep.clock)
-    first_s, step_s = train_steps(trainer, through, wanted, sweep.clock, limit_s)
-    losses, skipped = trainer.losses(), trainer.skipped()
-    accuracies = trainer.accuracies()
+    first_s, step_s = train_steps(trainer, source.epochs(), wanted, limit_s)
+    losses, skipped, accuracies = trainer.losses(), trainer.skipped(), trainer.accuracies()
     if 0 < len(losses) < wanted:
         sweep.reasons.append(
             f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
             f"takes {step_s:.2g} s."
         )
     preloaded = itertools.cycle(source.cached_batches)  # the pace without the loader
-    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, sweep.clock, limit_s)
+    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, limit_s)
     if losses and math.isnan(losses[0]):
-        # before anything was learnt
-        advice = (
-            "FP16 overflows above 65,504: scale the inputs down, or use bf16."
-            if cell.precision == "fp16"
-            else "check the inputs for NaN and the loss for a logarithm of 0."
-        )
-        return ProbeResult("refused", f"the loss is NaN at step 0: {advice}")
+        advice = "check the inputs for NaN and the loss for a logarithm of 0."
+        if cell.precision == "fp16":
+            advice = "FP16 overflows above 65,504: scale the inputs down, or use bf16."
+        raise ProfileError(f"the loss is NaN at step 0: {advice}")
     # memory comes after the losses: its extra step must not change them
     peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
+        peak=peak,
         losses=losses,
         accuracies=accuracies,
         skipped=len(skipped),
         scale=trainer.scale(),
         step_s=step_s,
         setup_s=setup_s + max(0.0, first_s - step_s),
-        peak_bytes=peak.allocated,
-        peak_how=peak.how,
-        reserved_bytes=peak.reserved,
-        occupied_bytes=peak.occupied,
     )
-
-
-def find_misfit(trainer: Trainer, source: DataSource) -> str:
-    """Return what is wrong with outputs or labels, before a step can fail on the device."""
-    shape = trainer.outputs(source.cached_batches[0])
-    if shape is None:  # a loss of the user's own knows better
-        return ""
-    wrong = shape_problem(shape, source.batch_size)
-    return wrong or (label_problem(*source.labels, shape[1]) if source.labels else "")
 
 
 TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
@@ -273,31 +230,27 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
     trials: list[int] = []
     trouble: list[str] = []
 
-    def train(size: int) -> ProbeResult:
-        trainer = sweep.make_trainer(replace(cell, batch_size=size))
-        device_batch = trainer.place(sweep.backend.resized(batch, size))
-        train_steps(trainer, itertools.repeat(device_batch), TRIAL_STEPS, sweep.clock)
-        return ProbeResult()
+    def train(tried: Cell) -> None:
+        trainer = sweep.make_trainer(tried)
+        device_batch = trainer.place(sweep.backend.resized(batch, tried.batch_size))
+        train_steps(trainer, itertools.repeat(device_batch), TRIAL_STEPS)
 
     def fits(size: int) -> bool:
         if sweep.is_over():
-            trouble.append(
-                f"the search ended at the {sweep.options.seconds:.0f} s: it is at least this"
-            )
+            seconds = f"{sweep.options.seconds:.0f} s"
+            trouble.append(f"the search ended at the {seconds}: it is at least this")
             return False
         trials.append(size)
-        after = run_guarded(sweep, replace(cell, batch_size=size), lambda: train(size))
+        tried = replace(cell, batch_size=size)
+        after = run_guarded(sweep, tried, partial(train, tried))
         # another failure counts as "does not fit", or the search would not end; it is reported
         if after.status not in ("ok", "oom"):
             trouble.append(f"at {size}: {after.sentence}")
         return after.status == "ok"
 
-    limit = sweep.options.largest_limit
-    trained = [
-        probed.batch_size
-        for probed in sweep.live_cells()
-        if (probed.model, probed.precision) == (cell.model, cell.precision)
-    ]
+    limit, kind = sweep.options.largest_limit, (cell.model, cell.precision)
+    live = sweep.live_cells()
+    trained = [each.batch_size for each in live if (each.model, each.precision) == kind]
     size = bisect_largest(fits, max(trained, default=1), limit)
     return LargestBatch(cell.model, cell.precision, size, size == limit, trials, trouble[:1])
 
@@ -305,16 +258,11 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
     """Return the largest batch size up to `limit` that `fits` (monotone), to 1 in 64; or 0."""
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
-    low, high = 0, max(1, start)
+    low, high = 0, min(max(1, start), limit)
     # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
     # below, because memory is refused before the step runs
-    while high <= limit and fits(high):
-        low, high = high, high * 2
-    if high > limit:
-        # the last doubling passed the limit without a trial: ask for the limit itself
-        if low == limit or fits(limit):
-            return limit
-        high = limit
+    while low < high and fits(high):
+        low, high = high, min(2 * high, limit)
     while high - low > max(1, low // 64):
         middle = (low + high) // 2
         if fits(middle):
@@ -346,25 +294,10 @@ def measure_precisions(
     sweep.reasons += notes
     if options.memory_limit is not None:
         sweep.reasons.append(backend.limit_memory(options.memory_limit))
-    session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    session = Session(created=utc_now())
     # now: the memory that is free at the start
     session.environment = environment.describe(gpu=backend.device == "cuda")
-    _fill_before_rescue(guard, sweep)
-    try:
-        with kept_when_stopped(session, guard):
-            _run_sweep(sweep)
-    except StoppedError:
-        fill_session(session, sweep)
-        raise
-    finally:
-        for source in (*sweep.sources.values(), *sweep.further):
-            source.close()
-    fill_session(session, sweep)
-    return session
-
-
-def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
-    """What ends the process saves the session: it must hold the rows by then."""
+    # what ends the process saves the session, which must hold the rows by then
     if rescue := guard.rescue:
 
         def fill_and_rescue(session: Session) -> None:
@@ -372,12 +305,27 @@ def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
             rescue(session)
 
         guard.rescue = fill_and_rescue
+    try:
+        with kept_when_stopped(session, guard):
+            _run_sweep(sweep)
+    finally:
+        fill_session(session, sweep)
+        for source in (*sweep.sources.values(), *sweep.further):
+            source.close()
+    return session
 
 
 def _run_sweep(sweep: SweepState) -> None:
     cells, reasons = plan_cells(sweep.backend, sweep.jobs, sweep.options)
     sweep.reasons += reasons
-    _probe_cells(sweep, cells)
+    for number, cell in enumerate(cells):
+        # as long as the budget has room for what is known to follow
+        if number and not has_room(sweep):
+            for left in cells[number:]:
+                drop_cell(sweep, left)
+            break
+        sweep.announce(f"probing {cell.label}")
+        sweep.probes[cell] = run_guarded(sweep, cell, partial(probe_cell, sweep, cell))
     drop_excess(sweep)
     choose_passages(sweep)
     _run_rounds(sweep)
@@ -385,17 +333,6 @@ def _run_sweep(sweep: SweepState) -> None:
         search_largest(sweep, cells)
     total = math.ceil(sweep.options.seconds)
     sweep.progress(total, total, "done")
-
-
-def _probe_cells(sweep: SweepState, cells: Sequence[Cell]) -> None:
-    """Every cell once, as long as the budget has room for what is known to follow."""
-    for number, cell in enumerate(cells):
-        if number and not has_room(sweep):
-            for left in cells[number:]:
-                drop_cell(sweep, left)
-            return
-        sweep.announce(f"probing {cell.label}")
-        sweep.probes[cell] = probe_cell(sweep, cell)
 
 
 def _run_rounds(sweep: SweepState) -> None:
@@ -447,9 +384,9 @@ def due_cells(sweep: SweepState, number: int) -> list[Cell]:
     bases = {cell.source: cell for cell in medians if cell.precision == "fp32"}
     due = set()
     for cell, by_round in medians.items():
-        base = medians.get(bases.get(cell.source, cell), by_round)
-        if number < MIN_WINDOWS or not _is_narrow(by_round, base):
-            due |= {cell, bases.get(cell.source, cell)}
+        base = bases.get(cell.source, cell)
+        if number < MIN_WINDOWS or not _is_narrow(by_round, medians[base]):
+            due |= {cell, base}
     return [cell for cell in medians if cell in due]
 
 
@@ -482,8 +419,15 @@ class Feed:
 
     def cost_s(self, sweep: SweepState) -> float:
         """Seconds of a passage."""
-        alone_s = loader_s(self.source, self.source.batch_s)
-        return passage_s(sweep, self.cell) if self.cell else alone_s
+        source, batch_s, setup_s = self.source, self.source.batch_s, 0.0
+        if self.cell:
+            probe = sweep.probes[self.cell]
+            # workers load while the step runs, so the slower one sets the pace; without workers the
+            # loader runs between the steps and both times add up
+            batch_s = max(probe.step_s, batch_s) if source.workers else probe.step_s + batch_s
+            setup_s = probe.setup_s + WARM_STEPS * probe.step_s
+        untimed = 0 if source.whole_epochs else source.in_flight
+        return setup_s + source.restart_s + (untimed + source.passage_batches) * batch_s
 
 
 def feeds_of(sweep: SweepState, cells: Sequence[Cell] | None = None) -> list[Feed]:
@@ -507,8 +451,7 @@ def due_feeds(sweep: SweepState, number: int) -> list[Feed]:
     timings = time_cells(measurement)
 
     def is_wide(feed: Feed) -> bool:
-        record = feed.source.describe()
-        alone = measurement.batch_times(record, None)
+        alone = measurement.batch_times(feed.source.describe(), None)
         times = timings[feed.cell].fed if feed.cell else alone
         return relative_half_width(window_mean(times)) > HALF_WIDTH
 
@@ -530,13 +473,12 @@ def _fill_gap(
 def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
     """One window of the step on preloaded batches, on a new trainer: a trainer has a pace too."""
 
-    def work() -> ProbeResult:
+    def work() -> None:
         source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
         begin_s = round(sweep.spent_s(), 3)
         batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
-        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS, sweep.clock)
+        window = time_window(trainer, batches, _window_steps(sweep, cell), WARM_STEPS)
         sweep.windows.append(CellWindow(cell, number, begin_s, window))
-        return ProbeResult()
 
     _guard_cells(sweep, [cell], work)
 
@@ -545,18 +487,14 @@ def _time_passage(sweep: SweepState, feed: Feed, number: int) -> None:
     """One passage through the loader, then a pause until the workers are idle again."""
     source, cell = feed.source, feed.cell
     # a loader that fails alone ends all cells of its source
-    cells = [cell] if cell else [
-        each for each in sweep.live_cells() if each.source == (source.model, source.batch_size)
-    ]  # fmt: skip
+    key = source.model, source.batch_size
+    cells = [cell] if cell else [each for each in sweep.live_cells() if each.source == key]
 
-    def work() -> ProbeResult:
-        trainer: Trainer = NoStep("cpu", sweep.clock)
+    def work() -> None:
+        trainer = Trainer("cpu", sweep.clock) if cell is None else _warm_trainer(sweep, cell)
         if cell is not None:
-            trainer = _warm_trainer(sweep, cell)
             warm_up(trainer, itertools.cycle(source.cached_batches), WARM_STEPS)
-        passage = source.time_passage(trainer, cell, number, sweep.began, sweep.clock)
-        sweep.passages.append(passage)
-        return ProbeResult()
+        sweep.passages.append(source.time_passage(trainer, cell, number, sweep.began))
 
     _guard_cells(sweep, cells, work)
     if not source.whole_epochs and source.workers:
@@ -571,7 +509,7 @@ def _warm_trainer(sweep: SweepState, cell: Cell) -> Trainer:
     return trainer
 
 
-def _guard_cells(sweep: SweepState, cells: Sequence[Cell], work: Callable[[], ProbeResult]) -> None:
+def _guard_cells(sweep: SweepState, cells: Sequence[Cell], work: Callable[[], None]) -> None:
     result = run_guarded(sweep, cells[0], work)
     if result.status != "ok":
         for cell in cells:

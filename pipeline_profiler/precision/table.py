@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
-from pipeline_profiler.precision.trainer import Cell, Flags, Recipe, TimedWindow
+from pipeline_profiler.precision.trainer import Cell, Flags, PeakMemory, Recipe, TimedWindow
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
 
@@ -28,10 +28,7 @@ class ProbeResult:
     scale: float | None = None
     step_s: float = 0.0
     setup_s: float = 0.0
-    peak_bytes: int | None = None
-    peak_how: str = "n/a"
-    reserved_bytes: int | None = None
-    occupied_bytes: int | None = None
+    peak: PeakMemory = field(default_factory=PeakMemory)
 
 
 @dataclass(frozen=True)
@@ -54,16 +51,13 @@ class CellWindow:
 
 @dataclass(frozen=True)
 class Passage:
-    """Batches taken through a loader in one go; without a precision the loader is alone.
+    """Batches taken through a loader in one go; with a cell of precision "" the loader is alone.
 
     `elapsed_ms`: until the device had finished. `start_ms`: until the first batch of an epoch,
     None where no epoch began.
     """
 
-    model: str
-    batch_size: int
-    precision: str
-    loss_scale: str
+    cell: Cell
     workers: int
     round: int
     begin_s: float
@@ -71,12 +65,6 @@ class Passage:
     elapsed_ms: float
     start_ms: float | None = None
     skipped: int = 0
-
-    @property
-    def cell(self) -> Cell | None:
-        """The cell that was trained; None for the loader alone."""
-        names = self.model, self.batch_size, self.precision, self.loss_scale
-        return Cell(*names) if self.precision else None
 
 
 @dataclass(frozen=True)
@@ -135,28 +123,21 @@ class Measurement:
         """The data source of a cell; None where it was not opened."""
         return next((s for s in self.sources if (s.model, s.batch_size) == cell.source), None)
 
-    def windows_of(self, cell: Cell) -> list[CellWindow]:
-        """The timed windows of one cell, in order of measurement."""
-        return [window for window in self.windows if window.cell == cell]
-
     def medians_by_round(self, cell: Cell) -> dict[int, float]:
         """Round -> median period, ms; windows whose steps AMP all skipped are left out."""
-        medians = {window.round: window.timed.median_ms for window in self.windows_of(cell)}
+        medians = {each.round: each.timed.median_ms for each in self.windows if each.cell == cell}
         return {number: median for number, median in medians.items() if median}
 
     def batch_times(
         self, source: SourceRecord, cell: Cell | None, workers: int | None = None
     ) -> list[float]:
         """Mean time of a batch through the loader, ms, by passage; without a cell it is alone."""
-        wanted = source.workers if workers is None else workers
-        through = [
-            each
-            for each in self.passages
-            if (each.model, each.batch_size) == (source.model, source.batch_size)
-            and each.workers == (wanted or 0)
-        ]
+        wanted = (source.workers if workers is None else workers) or 0
+        alone = Cell(source.model, source.batch_size, "")
+        through = [p for p in self.passages if (p.cell.source, p.workers) == (alone.source, wanted)]
         starts = [each.start_ms for each in through if each.start_ms is not None]
         start_ms = sum(starts) / len(starts) if starts else 0.0
+        cell = cell or alone
         return [source.batch_ms(each, start_ms) for each in through if each.cell == cell]
 
 
@@ -190,14 +171,11 @@ class Row:
     is_launch_bound: bool
     needed_s: float
     epoch_s: float | None
-    peak_bytes: int | None
-    peak_how: str
+    peak: PeakMemory
     skipped: int | None
     loss_scale_end: float | None
     marks: Sequence[LossMark]
-    reserved_bytes: int | None = None
-    occupied_bytes: int | None = None
-    error: str = ""
+    error: str
 
 
 @dataclass(frozen=True)
@@ -241,12 +219,11 @@ class PrecisionTable:
 
     def loader_of(self, cell: Cell) -> LoaderRow | None:
         """The loader that fed this cell."""
-        rows = {
-            (row.source.model, row.source.batch_size): row
-            for row in self.loaders
-            if row.num_workers == (row.source.workers or 0)
-        }
-        return rows.get(cell.source)
+        for row in self.loaders:
+            own = (row.source.model, row.source.batch_size) == cell.source
+            if own and row.num_workers == (row.source.workers or 0):
+                return row
+        return None
 
 
 # Keys are those of `profile/1` (docs/precision.md). Only the measurement is read again, and unknown
@@ -254,68 +231,47 @@ class PrecisionTable:
 
 Document: TypeAlias = dict[str, Any]  # JSON types by key
 T = TypeVar("T")
+BESIDE = {"cell", "probe", "peak", "timed", "source", "measurement"}  # keys beside those around
 
 
-def table_as_dict(table: PrecisionTable) -> Document:
-    """The value of the session's key `precision`."""
-    return {
-        **measurement_as_dict(table.measurement),
-        "rows": [_plain(row, "cell") for row in table.rows],
-        "loaders": [_plain(row, "source") for row in table.loaders],
-        "crossings": _plain(table.crossings),
-        "sentences": list(table.sentences),
-    }
-
-
-def measurement_as_dict(measurement: Measurement) -> Document:
-    """Only what was measured."""
-    cells = [_plain(cell, "cell", "probe") for cell in measurement.cells]
-    windows = [_plain(window, "cell", "timed") for window in measurement.windows]
-    whole: Document = _plain(measurement)
-    return whole | {"cells": cells, "windows": windows}
-
-
-def _plain(value: Any, *beside: str) -> Any:
-    """JSON types; the keys of the fields named in `beside` stand beside the other fields."""
+def as_document(value: Any) -> Any:
+    """Return a table or a part of it, as the session's key `precision` has it."""
     if isinstance(value, Interval):
         ends = {"low": value.low, "high": value.high}
         known = {name: end if math.isfinite(end) else None for name, end in ends.items()}
         return {"value": value.value, **known, "n": value.n}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [as_document(part) for part in value]
     if not is_dataclass(value):
         return value
-    data = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    for name in beside:
-        data |= data.pop(name)
+    data: Document = {}
+    for key in fields(value):
+        part = as_document(getattr(value, key.name))
+        data |= part if key.name in BESIDE else {key.name: part}
     return data
 
 
 def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
-    """Inverse of `measurement_as_dict`; also reads it out of a whole table."""
-    return Measurement(
-        data["backend"],
-        data["device"],
-        data["device_name"],
-        _read(Recipe, data["recipe"]),
-        data["flags"],
-        [_read(ProbedCell, cell | _losses(cell)) for cell in data["cells"]],
-        [_read(SourceRecord, source) for source in data["sources"]],
-        [_read(LargestBatch, largest) for largest in data["largest"]],
-        [_read(CellWindow, window) for window in data["windows"]],
-        [_read(Passage, passage) for passage in data["passages"]],
-        data.get("cores", 0),
-    )
+    """Inverse of `as_document`; also reads a measurement out of a whole table."""
+    # JSON has no NaN: a loss that was not a number is null in the file
+    cells = [
+        cell | {"losses": [math.nan if loss is None else loss for loss in cell["losses"]]}
+        for cell in data["cells"]
+    ]
+    return _read(Measurement, {**data, "cells": cells})
 
 
 def _read(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
     """Return a dataclass of known keys, its parts under their key or beside the others."""
     made: Document = {}
     for name, part in _parts(kind).items():
-        if part is None or data.get(name, data) is None:
+        inner = data.get(name, data)
+        if part is None or inner is None:
             made |= {name: data[name]} if name in data else {}
+        elif isinstance(inner, list):
+            made[name] = [_read(part, each) for each in inner]
         else:
-            made[name] = _read(part, data.get(name, data))
+            made[name] = _read(part, inner)
     return kind(**made)
 
 
@@ -324,11 +280,6 @@ def _parts(kind: Callable[..., Any]) -> dict[str, Any]:
     """The fields of a dataclass, each with the dataclass that it holds, if any."""
     hints = get_type_hints(kind)
     return {
-        name: next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+        name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         for name, hint in hints.items()
     }
-
-
-def _losses(cell: Document) -> dict[str, Sequence[float]]:
-    """JSON has no NaN: a loss that was not a number is null in the file."""
-    return {"losses": [math.nan if loss is None else loss for loss in cell["losses"]]}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -43,8 +43,7 @@ class Cell:
     def label(self) -> str:
         """'resnet18 FP16 x64 scale 128', for progress lines."""
         scale = f" scale {self.loss_scale}" if self.loss_scale else ""
-        name = PRECISION_NAMES.get(self.precision, self.precision)
-        return f"{self.model} {name} x{self.batch_size}{scale}"
+        return f"{self.model} {name_precision(self.precision)} x{self.batch_size}{scale}"
 
     @property
     def name(self) -> str:
@@ -110,11 +109,6 @@ def count_samples(batch: Batch) -> int:
     return int(part.shape[0])
 
 
-def full_batches(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
-    """Yield the batches of this size."""
-    return (batch for batch in batches if count_samples(batch) == batch_size)
-
-
 def label_range(targets: Tensor) -> tuple[int, int] | None:
     """(lowest, highest) of class numbers; None where the labels are something else."""
     kind = str(getattr(targets, "dtype", ""))
@@ -124,53 +118,50 @@ def label_range(targets: Tensor) -> tuple[int, int] | None:
     return int(values.min()), int(values.max())
 
 
-def label_problem(lowest: int, highest: int, outputs: int) -> str:
-    """A sentence where labels lie outside the model's outputs; '' where they fit."""
-    if (lowest >= 0 or lowest == IGNORED_LABEL) and highest < outputs:
-        return ""
+def check_outputs(shape: tuple[int, ...], batch_size: int, labels: tuple[int, int] | None) -> None:
+    """Raise ProfileError unless outputs are (batch, classes) and labels lie within the classes."""
+    if len(shape) != 2 or shape[0] != batch_size:
+        raise ProfileError(
+            f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
+            "classes): return logits, one row per sample, or give (model, loss) with a loss of "
+            "your own."
+        )
+    outputs, (lowest, highest) = shape[1], labels or (0, 0)
     wrong = highest if highest >= outputs else lowest
-    return (
-        f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
-        f"{max(highest + 1, outputs)}, or fix the labels so that they count from 0."
-    )
-
-
-def shape_problem(shape: tuple[int, ...], batch_size: int) -> str:
-    """A sentence where the model's output is not (batch, classes); '' where it is."""
-    if len(shape) == 2 and shape[0] == batch_size:
-        return ""
-    return (
-        f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
-        "classes): return logits, one row per sample, or give (model, loss) with a loss of your "
-        "own."
-    )
+    if wrong != IGNORED_LABEL and wrong not in range(outputs):
+        raise ProfileError(
+            f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
+            f"{max(highest + 1, outputs)}, or fix the labels so that they count from 0."
+        )
 
 
 Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
 MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)
 Flags: TypeAlias = dict[str, str | bool | int]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class PeakMemory:
     """Bytes that training allocated, and how that was measured; None is not measured.
 
-    `reserved`: by the framework's allocator; `occupied`: on the device, other programs included.
+    Reserved: by the framework's allocator. Occupied: on the device, other programs included.
     """
 
-    allocated: int | None
-    how: str
-    reserved: int | None = None
-    occupied: int | None = None
+    peak_bytes: int | None = None
+    peak_how: str = "n/a"
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
 
 
 STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
 LEAD_IN = 2  # steps between a synchronise and the first mark: they fill the queue of the device
 
 
-class Trainer(ABC):
-    """A model with its optimizer that can be stepped, on one framework and device."""
+class Trainer:
+    """A model with its optimizer that can be stepped, on one framework and device.
+
+    The base class has no model: it times a loader alone, and its steps drop their batches.
+    """
 
     lead_in = LEAD_IN
 
@@ -178,22 +169,21 @@ class Trainer(ABC):
         """`device` is cuda or cpu; the clock gives ns."""
         self.device, self.clock = device, clock
         self._losses: list[Tensor | float] = []
+        self._correct: list[Tensor] | None = None
 
-    @abstractmethod
     def place(self, batch: Batch) -> Batch:
         """The batch on the device, in the memory format of the recipe."""
+        return batch
 
-    @abstractmethod
     def step(self, batch: Batch) -> None:
         """One training step, enqueued."""
 
-    @abstractmethod
     def synchronise(self) -> None:
         """Wait for the device; used at the edges of a window only."""
 
-    @abstractmethod
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Most memory of training on this batch."""
+        return PeakMemory(None, "not measured: a CPU has no count of the memory of a step")
 
     def outputs(self, batch: Batch) -> tuple[int, ...] | None:
         """Shape of the model's outputs for this batch; None where its own loss checks them."""
@@ -223,15 +213,16 @@ class Trainer(ABC):
         """The loss scale now; None without one."""
         return None
 
-    def start_at(self, scale: float) -> None:  # noqa: B027 - nothing to do without a scale
+    def start_at(self, scale: float) -> None:
         """Begin with this dynamic scale: the skips that find it belong to a training's start."""
 
-    def count_correct(self) -> None:  # noqa: B027 - nothing to do where outputs are out of reach
+    def count_correct(self) -> None:
         """From now on keep the accuracy of each step; costs a reduction, so in no timed window."""
+        self._correct = []
 
     def accuracies(self) -> list[float]:
         """Share of each step's samples whose largest output is their label; [] where unknown."""
-        return []
+        return [float(share) for share in self._correct or ()]
 
 
 class Backend(ABC):
@@ -240,6 +231,7 @@ class Backend(ABC):
     name: str
     device: str  # cuda | cpu
     device_name: str
+    clock: Clock = time.perf_counter_ns
 
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision, and what to do; '' when it has it."""
@@ -269,9 +261,10 @@ class Backend(ABC):
     def release(self) -> None:
         """Give back what a dropped trainer held."""
 
-    @abstractmethod
     def limit_memory(self, limit_bytes: int) -> str:
         """Let training have no more than this; a sentence that says what is limited."""
+        # TensorFlow takes a limit only before its first operation
+        raise ProfileError("--memory-limit is for torch: leave it out with --framework keras.")
 
 
 def import_framework(name: str, extra: str) -> ModuleType:
@@ -281,13 +274,6 @@ def import_framework(name: str, extra: str) -> ModuleType:
     except ImportError:
         command = f"pip install 'dataset-preflight[{extra}]'"
         raise ProfileError(f"{name} is not installed: {command}.") from None
-
-
-def choose_optimizer(recipe: Recipe, kinds: dict[str, T]) -> T:
-    """The optimizer that the recipe names; ProfileError with the known ones."""
-    if recipe.optimizer not in kinds:
-        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {', '.join(kinds)}.")
-    return kinds[recipe.optimizer]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -315,31 +301,19 @@ class TimedWindow:
     warmup_skipped: int = 0
 
     @property
-    def counted_ms(self) -> list[float]:
-        """Periods of the steps whose update was applied."""
-        dropped = set(self.skipped)
-        return [ms for i, ms in enumerate(self.period_ms) if i not in dropped]
-
-    @property
     def median_ms(self) -> float | None:
         """Median period of the steps taken; None where AMP skipped them all."""
         if not self.period_ms:
-            return self.elapsed_ms / self.steps if self.steps else None
+            return self.elapsed_ms / self.steps
         # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
-        counted = self.counted_ms
+        counted = [ms for i, ms in enumerate(self.period_ms) if i not in self.skipped]
         return float(np.median(counted)) if counted else None
 
 
-def time_window(
-    trainer: Trainer,
-    batches: Iterator[Batch],
-    steps: int,
-    warmup: int,
-    clock: Clock = time.perf_counter_ns,
-) -> TimedWindow:
+def time_window(trainer: Trainer, batches: Iterator[Batch], steps: int, warmup: int) -> TimedWindow:
     """Train `warmup` steps and the lead-in, which do not count, then `steps` that do."""
     warmup_skipped = warm_up(trainer, batches, warmup)
-    lead_in = trainer.lead_in
+    lead_in, clock = trainer.lead_in, trainer.clock
     with _no_collector():
         # The first step after a synchronise finds an empty queue, so its period holds the host's
         # launches. The lead-in fills the queue and is not marked.
@@ -395,13 +369,13 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tuple[int, float]:
+def time_batches(trainer: Trainer, batches: Iterable[Batch]) -> tuple[int, float]:
     """Train on all `batches` and return their number and the ms until the device has finished.
 
     The time includes the start of the iterator, so that whole epochs hold their first batch.
     """
     trainer.synchronise()
-    count, begin, marks = 0, clock(), [trainer.mark()]
+    count, begin, marks = 0, trainer.clock(), [trainer.mark()]
     with _no_collector():
         for batch in batches:
             trainer.step(batch)
@@ -409,59 +383,35 @@ def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tu
         marks.append(trainer.mark())
         trainer.synchronise()
     periods = trainer.periods_ms(marks)
-    return count, periods[0] if periods else (clock() - begin) / 1e6
+    return count, periods[0] if periods else (trainer.clock() - begin) / 1e6
+
+
+NO_BATCH = (
+    "The loader had no full batch left: give a loader that can be iterated again and has more "
+    "samples than the batch size."
+)
 
 
 def _next_batch(iterator: Iterator[Batch]) -> Batch:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ProfileError(
-            "The loader had no full batch left: give a loader that can be iterated again and "
-            "has more samples than the batch size."
-        ) from None
+    for batch in iterator:
+        return batch
+    raise ProfileError(NO_BATCH)
 
 
 def train_steps(
-    trainer: Trainer,
-    batches: Iterator[Batch],
-    count: int,
-    clock: Clock,
-    limit_s: float = math.inf,
+    trainer: Trainer, batches: Iterator[Batch], count: int, limit_s: float = math.inf
 ) -> tuple[float, float]:
-    """Train up to `count` steps in `limit_s`, two at least.
+    """Train up to `count` steps in `limit_s`, two at least; return s of the first and of a later.
 
-    Returns the seconds of the first step, which allocates and compiles, and of a later one with its
-    batch.
+    The first step allocates and compiles; the later one includes its batch.
     """
-    batch = _next_batch(batches)
+    batch, clock = _next_batch(batches), trainer.clock
     start = clock()
     trainer.step(batch)
     trainer.synchronise()
-    begin = clock()
-    taken = 0
-    for _ in range(count - 1):
+    begin, taken = clock(), 0
+    while taken < count - 1 and (taken == 0 or (clock() - start) / 1e9 <= limit_s):
         trainer.step(_next_batch(batches))
         taken += 1
-        if (clock() - start) / 1e9 > limit_s:
-            break
     trainer.synchronise()
     return (begin - start) / 1e9, (clock() - begin) / 1e9 / max(1, taken)
-
-
-class NoStep(Trainer):
-    """Stands in for a trainer where the loader is alone: a step does nothing."""
-
-    def place(self, batch: Batch) -> Batch:
-        """The batch, where it is."""
-        return batch
-
-    def step(self, batch: Batch) -> None:
-        """The batch is dropped."""
-
-    def synchronise(self) -> None:
-        """Nothing runs."""
-
-    def peak_memory(self, batch: Batch) -> PeakMemory:
-        """Nothing to measure."""
-        return PeakMemory(None, "not measured: no step")

@@ -14,19 +14,10 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.summary import (
-    best_row,
-    describe_largest,
-    format_rate,
-    format_times,
-    list_crossings,
-    list_errors,
-    list_launch_bound,
-    list_problems,
-    needed_workers,
-    summarise,
-    write_answer,
-)
+from dataset_preflight.foundation import charts
+from dataset_preflight.foundation.charts import dot, line, text
+from pipeline_profiler.precision import summary
+from pipeline_profiler.precision.summary import format_rate, format_times
 from pipeline_profiler.precision.table import (
     LoaderRow,
     LossMark,
@@ -60,7 +51,7 @@ MAX_LINES = 20
 def read_table(session: Session) -> PrecisionTable | None:
     """The table of a precision session; None for other sessions."""
     saved = session.results.get("precision")
-    return summarise(measurement_from_dict(saved)) if saved else None
+    return summary.summarise(measurement_from_dict(saved)) if saved else None
 
 
 def precision_sections(session: Session) -> list[Section]:
@@ -91,26 +82,26 @@ def precision_screen(session: Session) -> str:
     if table is None or not table.rows:
         return "No row could be measured.\n"
     models = list(dict.fromkeys(row.cell.model for row in table.rows))
-    best = best_row([row for row in table.rows if row.cell.model == models[0]])
-    lines = [line for text in write_answer(table, models[0])[:2] for line in _fold(text)]
+    best = summary.best_row([row for row in table.rows if row.cell.model == models[0]])
+    lines = [line for text in summary.write_answer(table, models[0])[:2] for line in _fold(text)]
     if best is None:
         lines += [line for text in table.sentences[1:] for line in _fold(text)]
         return "\n".join(lines[:MAX_LINES]) + "\n"
     lines += ["", *_fold(_describe_run(table, best)), *_screen_table(table, best)]
+    largest = [each for each in table.measurement.largest if each.model == models[0]]
     notes = [
-        *list_errors(table.rows),
+        *summary.list_errors(table.rows),
         *_list_uncertain(table.rows),
-        *list_problems(table.rows),
-        *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
+        *summary.list_problems(table.rows),
+        *summary.describe_largest(largest),
         *_list_loaders(table, best),
-        *list_crossings(table, models[0]),
-        *list_launch_bound(table.rows),
+        *summary.list_crossings(table, models[0]),
+        *summary.list_launch_bound(table.rows),
         *_compare_losses(table.rows, best),
-        *(write_answer(table, model)[0] for model in models[1:]),
+        *(summary.write_answer(table, model)[0] for model in models[1:]),
         *_next_command(table, best),
     ]
-    for text in notes:
-        folded = _fold(text)
+    for folded in map(_fold, notes):
         lines += folded if len(lines) + len(folded) <= MAX_LINES else []
     return "\n".join(lines) + "\n"
 
@@ -161,9 +152,7 @@ def _screen_row(row: Row) -> tuple[str, ...]:
     scale = "" if row.cell.loss_scale in ("", DYNAMIC) else f" x{row.cell.loss_scale}"
     name = PRECISION_NAMES.get(row.cell.precision, row.cell.precision) + scale
     if row.status != "ok":
-        word = {"oom": "out of memory"}.get(row.status, row.status)
-        return (name, word, *[""] * (len(SCREEN_HEAD[0]) - 2))
-    last = row.marks[-1] if row.marks else None
+        return (name, _status(row), *[""] * (len(SCREEN_HEAD[0]) - 2))
     return (
         name,
         f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
@@ -172,8 +161,8 @@ def _screen_row(row: Row) -> tuple[str, ...]:
         "error" if row.error else format_rate(row.with_loader_per_s),
         f"{max(0.0, row.stall.value):.0%}" if row.stall else "n/a",
         format_seconds(row.epoch_s),
-        format_bytes(row.peak_bytes),
-        format_mark(last) if last else "n/a",
+        format_bytes(row.peak.peak_bytes),
+        format_mark(row.marks),
         "-" if row.skipped is None else str(row.skipped),
     )
 
@@ -187,10 +176,12 @@ def format_seconds(seconds: float | None) -> str:
     return f"{seconds / 60:,.0f} min" if seconds >= 600 else f"{format_number(seconds)} s"
 
 
-def format_mark(mark: LossMark) -> str:
-    """'2.02 24%'."""
-    accuracy = "" if mark.accuracy is None else f" {mark.accuracy:.0%}"
-    return f"{mark.loss:.3g}{accuracy}"
+def format_mark(marks: Sequence[LossMark]) -> str:
+    """'2.02 24%', of the last mark."""
+    if not marks:
+        return "n/a"
+    accuracy = "" if marks[-1].accuracy is None else f" {marks[-1].accuracy:.0%}"
+    return f"{marks[-1].loss:.3g}{accuracy}"
 
 
 def _list_uncertain(rows: Sequence[Row]) -> Iterator[str]:
@@ -242,7 +233,7 @@ def _compare_losses(rows: Sequence[Row], best: Row) -> Iterator[str]:
 
 
 def _next_command(table: PrecisionTable, best: Row) -> Iterator[str]:
-    needed = needed_workers(best, table.loader_of(best.cell))
+    needed = summary.needed_workers(best, table.loader_of(best.cell))
     if best.is_input_bound and needed and needed <= table.measurement.cores:
         precisions = dict.fromkeys(["fp32", best.cell.precision])
         yield (
@@ -257,17 +248,14 @@ def _next_command(table: PrecisionTable, best: Row) -> Iterator[str]:
 def curves(table: PrecisionTable) -> list[Section]:
     """Loss and accuracy of the first steps, at each mark; none where nothing was trained."""
     trained = [row for row in table.rows if row.marks]
-    if not trained:
-        return []
     steps = sorted({mark.step for row in trained for mark in row.marks})
     rows = []
     for row in trained:
-        by_step = {mark.step: format_mark(mark) for mark in row.marks}
-        cells = (by_step.get(step, "n/a") for step in steps)
-        rows.append((row.cell.model, str(row.cell.batch_size), row.cell.name, *cells))
+        marks = [[mark for mark in row.marks if mark.step == step] for step in steps]
+        rows.append((*_names(row), *map(format_mark, marks)))
     head = ("model", "batch", "precision", *(f"step {step}" for step in steps))
     title = "Loss and accuracy through the loader, mean since the last mark"
-    return [Section(title, (), head, tuple(rows))]
+    return [Section(title, (), head, tuple(rows))] if rows else []
 
 
 def explain_columns(table: PrecisionTable) -> str:
@@ -283,13 +271,10 @@ def explain_columns(table: PrecisionTable) -> str:
 
 def format_row(row: Row) -> tuple[str, ...]:
     """One line of the table, as text."""
-    cell = row.cell
-    head = (cell.model, str(cell.batch_size), cell.name)
     if row.status != "ok":
-        word = {"oom": "out of memory"}.get(row.status, row.status)
-        return (*head, word, *["n/a"] * (len(HEAD) - 4))
+        return (*_names(row), _status(row), *["n/a"] * (len(HEAD) - 4))
     return (
-        *head,
+        *_names(row),
         f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
         format_times(row.speedup) if row.speedup else "n/a",
         format_rate(row.preloaded_per_s),
@@ -298,25 +283,32 @@ def format_row(row: Row) -> tuple[str, ...]:
         format_seconds(row.epoch_s),
         format_memory(row),
         "n/a" if row.skipped is None else str(row.skipped),
-        format_mark(row.marks[-1]) if row.marks else "n/a",
+        format_mark(row.marks),
     )
+
+
+def _names(row: Row) -> tuple[str, ...]:
+    return row.cell.model, str(row.cell.batch_size), row.cell.name
+
+
+def _status(row: Row) -> str:
+    return "out of memory" if row.status == "oom" else row.status
 
 
 def format_share(share: Interval | None) -> str:
     """'12% (10 to 14)'; without an interval the value alone."""
     if share is None:
         return "n/a"
-    if not (math.isfinite(share.low) and math.isfinite(share.high)):
-        return f"{share.value:.0%}"
-    return f"{share.value:.0%} ({100 * share.low:.0f} to {100 * share.high:.0f})"
+    known = math.isfinite(share.low) and math.isfinite(share.high)
+    return f"{share.value:.0%}" + f" ({100 * share.low:.0f} to {100 * share.high:.0f})" * known
 
 
 def format_memory(row: Row) -> str:
     """'812 MB'; on a GPU 'allocated / reserved / occupied', as '9.0 / 11.2 / 12.1 GB'."""
-    if row.reserved_bytes is None or row.occupied_bytes is None or row.peak_bytes is None:
-        return format_bytes(row.peak_bytes)
-    parts = (row.peak_bytes, row.reserved_bytes, row.occupied_bytes)
-    return f"{' / '.join(f'{part / 1e9:.2f}' for part in parts)} GB"
+    peak = row.peak
+    parts = (peak.peak_bytes, peak.reserved_bytes, peak.occupied_bytes)
+    known = [f"{part / 1e9:.2f}" for part in parts if part is not None]
+    return f"{' / '.join(known)} GB" if known[2:] else format_bytes(peak.peak_bytes)
 
 
 def format_bytes(count: int | None) -> str:
@@ -341,9 +333,9 @@ def describe_flags(table: PrecisionTable) -> list[str]:
         f"{recipe.optimizer}{rate}, memory format {layout}, compiled: "
         f"{'yes' if recipe.compile else 'no'}, seed {recipe.seed}"
     )
-    how = dict.fromkeys(row.peak_how for row in table.rows if row.status == "ok")
+    how = dict.fromkeys(row.peak.peak_how for row in table.rows if row.status == "ok")
     lines += [f"peak memory: {text}" for text in how]
-    if any(row.reserved_bytes is not None for row in table.rows):
+    if any(row.peak.reserved_bytes is not None for row in table.rows):
         lines.append(
             "memory: allocated by training / reserved by torch's allocator / occupied on the "
             "device by everything, CUDA's context and other programs included"
@@ -386,29 +378,21 @@ def draw_rates(table: PrecisionTable) -> Markup:
     """A chart for each model; '' without a measured row."""
     from markupsafe import Markup
 
-    from dataset_preflight.foundation.charts import figure
-
-    charts = []
-    for model in dict.fromkeys(row.cell.model for row in table.rows):
-        rows = [row for row in table.rows if row.cell.model == model]
-        measured = [row for row in rows if row.preloaded_per_s]
-        if measured:
-            shapes = _draw_model(table, rows, measured)
-            charts.append(figure(BOTTOM + 44, f"{model}. {TITLE}", shapes))
-    return Markup("").join(charts)
+    drawn = []
+    for model in dict.fromkeys(row.cell.model for row in table.rows if row.preloaded_per_s):
+        shapes = _draw_model(table, [row for row in table.rows if row.cell.model == model])
+        drawn.append(charts.figure(BOTTOM + 44, f"{model}. {TITLE}", shapes))
+    return Markup("").join(drawn)
 
 
-def _draw_model(
-    table: PrecisionTable, rows: Sequence[Row], measured: Sequence[Row]
-) -> list[Markup]:
-    from dataset_preflight.foundation.charts import AXIS, cross, line, text
-
+def _draw_model(table: PrecisionTable, rows: Sequence[Row]) -> list[Markup]:
+    measured = [row for row in rows if row.preloaded_per_s]
     sizes = sorted({row.cell.batch_size for row in rows})
     rates = [row.preloaded_per_s.value for row in measured if row.preloaded_per_s]
     axes = Axes((sizes[0], sizes[-1]), 1.15 * max(rates))
     shapes = [
-        line(LEFT, BOTTOM, RIGHT, BOTTOM, AXIS),
-        line(LEFT, TOP, LEFT, BOTTOM, AXIS),
+        line(LEFT, BOTTOM, RIGHT, BOTTOM),
+        line(LEFT, TOP, LEFT, BOTTOM),
         text(LEFT - 6, TOP + 6, format_number(axes.highest), "end"),
         text(LEFT - 6, BOTTOM, "0", "end"),
         text(LEFT, TOP - 6, "samples/s"),
@@ -420,18 +404,15 @@ def _draw_model(
     for number, kind in enumerate(kinds):
         own = [row for row in measured if (row.cell.precision, row.cell.loss_scale) == kind]
         shapes += _draw_kind(table, own, axes, number)
-    out_of_memory = [row for row in rows if row.status == "oom"]
-    for row in out_of_memory:
-        words = f"{row.cell.name} at batch {row.cell.batch_size}: out of memory"
-        shapes += cross(axes.x(row.cell.batch_size), BOTTOM, 4, words)
+    for cell in (row.cell for row in rows if row.status == "oom"):
+        words = f"{cell.name} at batch {cell.batch_size}: out of memory"
+        shapes += charts.cross(axes.x(cell.batch_size), BOTTOM, 4, words)
     return shapes
 
 
 def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: int) -> list[Markup]:
     """The line of a precision with whiskers, its hollow marks, its crossing, its legend."""
-    from dataset_preflight.foundation.charts import COLOURS, dot, line, text
-
-    colour, name = COLOURS[number % len(COLOURS)], rows[0].cell.name
+    colour, name = charts.COLOURS[number % len(charts.COLOURS)], rows[0].cell.name
     stroke = f'stroke="{colour}" stroke-width="1.6"'
     shapes: list[Markup] = []
     points = [(row, row.preloaded_per_s) for row in rows if row.preloaded_per_s]
@@ -442,15 +423,8 @@ def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: i
         x, at = axes.x(row.cell.batch_size), f"{name} at batch {row.cell.batch_size}"
         if math.isfinite(rate.high):
             shapes.append(line(x, axes.y(rate.low), x, axes.y(rate.high), stroke))
-        shapes.append(
-            dot(
-                x,
-                axes.y(rate.value),
-                3.5,
-                colour,
-                f"{at}, preloaded: {format_rate(rate)} samples/s",
-            )
-        )
+        words = f"{at}, preloaded: {format_rate(rate)} samples/s"
+        shapes.append(dot(x, axes.y(rate.value), 3.5, colour, words))
         if fed := row.with_loader_per_s:
             words = f"{at}, with the loader: {format_rate(fed)} samples/s"
             shapes.append(dot(x, axes.y(fed.value), 4.5, colour, words, hollow=True))
@@ -468,14 +442,10 @@ def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: i
 
 def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> list[Markup]:
     """The loader alone as a band over the batch sizes; fainter for other numbers of workers."""
-    from dataset_preflight.foundation.charts import band, line, text
-
     shapes: list[Markup] = []
-    own = sorted(
-        (row for row in table.loaders if row.source.model == rows[0].cell.model),
-        key=lambda row: (row.num_workers, row.source.batch_size),
-    )
-    for place, workers in enumerate(dict.fromkeys(row.num_workers for row in own)):
+    own = [row for row in table.loaders if row.source.model == rows[0].cell.model]
+    own.sort(key=lambda row: row.source.batch_size)
+    for number, workers in enumerate(sorted({row.num_workers for row in own})):
         loaders = [row for row in own if row.num_workers == workers]
         primary = workers == (loaders[0].source.workers or 0)
         slowest = min((row.alone_per_s for row in loaders), key=lambda rate: rate.value)
@@ -484,13 +454,14 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
             ends = [_loader_ends(row, axes) for row in loaders]
             if len(ends) == 1:
                 ends = [(LEFT, *ends[0][1:]), (RIGHT, *ends[0][1:])]
-            shapes.append(band(ends, 0.35 if primary else 0.15, f"loader alone, {words} samples/s"))
-        y = BOTTOM - 8 - 18 * place
+            opacity = 0.35 if primary else 0.15
+            shapes.append(charts.band(ends, opacity, f"loader alone, {words} samples/s"))
+        y = BOTTOM - 8 - 18 * number
         shapes.append(line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT))
         shapes.append(text(RIGHT + 40, y + 4, words))
-    best = best_row(rows)
+    best = summary.best_row(rows)
     loader = table.loader_of(best.cell) if best else None
-    needed = needed_workers(best, loader) if best else None
+    needed = summary.needed_workers(best, loader) if best else None
     if loader and needed and needed <= table.measurement.cores:
         rate = loader.alone_per_s.value / loader.num_workers * needed
         shapes.append(line(LEFT, axes.y(rate), RIGHT, axes.y(rate), FAINT))
@@ -501,9 +472,7 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
 def _loader_ends(row: LoaderRow, axes: Axes) -> tuple[float, float, float]:
     """(x, y of the lower end, y of the upper end) px; at least 3 px high."""
     rate = row.alone_per_s
-    low, high = (rate.low, rate.high) if math.isfinite(rate.high) else (rate.value, rate.value)
-    below, above = axes.y(low), axes.y(high)
-    if below - above < 3:
-        middle = (below + above) / 2
-        below, above = middle + 1.5, middle - 1.5
-    return axes.x(row.source.batch_size), below, above
+    ends = (rate.low, rate.high) if math.isfinite(rate.high) else (rate.value, rate.value)
+    below, above = map(axes.y, ends)
+    middle, half = (below + above) / 2, max(1.5, (below - above) / 2)
+    return axes.x(row.source.batch_size), middle + half, middle - half

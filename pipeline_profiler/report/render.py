@@ -17,34 +17,18 @@ from typing import Any
 from dataset_preflight.foundation.pages import render_page
 from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.diagnose.window import Windows
+from pipeline_profiler.profiling.monitor import ranks
 from pipeline_profiler.profiling.monitor.conclusion import parts_line
-from pipeline_profiler.profiling.monitor.ranks import (
-    RANK_HEAD,
-    RankRow,
-    join_ranks,
-    rank_cells,
-    ranks_sentence,
-)
-from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
+from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.report import sections
 from pipeline_profiler.report.section import Section, name_files_once, share_text
-from pipeline_profiler.report.sections import (
-    deciding_condition,
-    headline,
-    report_sections,
-    script_sections,
-    speed_up,
-    split_causes,
-    sweep_points,
-    unexplained,
-    warnings,
-)
 
 TEXT_WIDTH, MIN_FOLD = 96, 32  # columns: a page, and its last column where the text is folded
 
 
 def to_text(session: Session) -> str:
     """Plain text for a terminal."""
-    return "\n".join(section_text(s) for s in report_sections(session))
+    return "\n".join(section_text(s) for s in sections.report_sections(session))
 
 
 def section_text(s: Section) -> str:
@@ -79,7 +63,7 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
 def to_markdown(session: Session) -> str:
     """GitHub-flavoured Markdown."""
     out = []
-    for number, s in enumerate(report_sections(session)):
+    for number, s in enumerate(sections.report_sections(session)):
         out += [f"{'##' if number else '#'} {s.title}", "", *(f"{line}  " for line in s.lines), ""]
         if s.rows:
             out.append("| " + " | ".join(s.head) + " |")
@@ -91,10 +75,10 @@ def to_markdown(session: Session) -> str:
 
 def to_html(session: Session) -> str:
     """One self-contained page: no script, nothing fetched."""
-    return _page(report_sections(session))
+    return _page(sections.report_sections(session))
 
 
-def _page(sections: Sequence[Section]) -> str:
+def _page(parts: Sequence[Section]) -> str:
     from markupsafe import Markup, escape
 
     def with_commands(cell: str) -> Markup:
@@ -103,14 +87,14 @@ def _page(sections: Sequence[Section]) -> str:
         text = re.sub(r"(?<=\d) (?=ms\b)", "\N{NO-BREAK SPACE}", text)
         return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", text))
 
-    lines = [[with_commands(line) for line in s.lines] for s in sections]
-    rows = [[[with_commands(cell) for cell in row] for row in s.rows] for s in sections]
+    lines = [[with_commands(line) for line in s.lines] for s in parts]
+    rows = [[[with_commands(cell) for cell in row] for row in s.rows] for s in parts]
     return render_page(
         "pipeline_profiler/report/page.html",
         escape_controls,
-        title=sections[0].title,
+        title=parts[0].title,
         generator="pipeline-profiler",
-        sections=list(zip(sections, lines, rows, strict=True)),
+        sections=list(zip(parts, lines, rows, strict=True)),
     )
 
 
@@ -118,18 +102,18 @@ def render_ranks(sessions: Sequence[Session]) -> str:
     """The joined ranks as one HTML page: the sentence, a bar a rank on one scale, the table."""
     from dataset_preflight.foundation.charts import stacked_bars
 
-    joined = join_ranks(sessions)
-    parts = [(str(row.rank), _rank_parts(row)) for row in joined.rows]
-    chart = partial(stacked_bars, "Mean step of each rank", parts, "ms")
-    rows = tuple(map(rank_cells, joined.rows))
-    section = Section("Verdict", (ranks_sentence(joined),), RANK_HEAD, rows, chart)
+    joined, drawn = ranks.join_ranks(sessions), []
+    for row in joined.rows:
+        # milliseconds by part of a rank's mean step; they add up to it
+        parts = {"loader wait": row.wait_ms, "own work": row.own_ms}
+        parts["collective"] = row.collective_ms
+        parts["together"] = max(0.0, row.period_ms - sum(parts.values()))
+        drawn.append((str(row.rank), parts))
+    chart = partial(stacked_bars, "Mean step of each rank", drawn, "ms")
+    rows = tuple(map(ranks.rank_cells, joined.rows))
+    sentence = ranks.ranks_sentence(joined)
+    section = Section("Verdict", (sentence,), ranks.RANK_HEAD, rows, chart)
     return _page([Section("Pipeline profile"), section])
-
-
-def _rank_parts(row: RankRow) -> dict[str, float]:
-    """Milliseconds by part of a rank's mean step; they add up to it."""
-    parts = {"loader wait": row.wait_ms, "own work": row.own_ms, "collective": row.collective_ms}
-    return parts | {"together": max(0.0, row.period_ms - sum(parts.values()))}
 
 
 def to_json(session: Session) -> str:
@@ -147,12 +131,6 @@ FORMATS: dict[str, Callable[[Session], str]] = {
     ".html": to_html,
     ".json": to_json,
 }
-
-
-def write(session: Session, path: str) -> Path:
-    """Write the report in the format of the extension; returns the path."""
-    write_whole(make_report(session, path), Path(path))
-    return Path(path)
 
 
 def check_format(path: str) -> None:
@@ -189,17 +167,17 @@ def to_screen(session: Session, width: int = 96) -> str:
         return [line for text in texts for line in _folded(text, indent, width)]
 
     results = session.results
-    if script := script_sections(session):
+    if script := sections.script_sections(session):
         table = section_text(script[0]).splitlines()[2:]
         lines = [*folded(str(results["sentence"])), *table, *folded(*script[1].lines)]
         return "\n".join(lines) + "\n"
-    shown, unsure = split_causes(results.get("causes") or [])
-    first, *others = [*headline(session, Windows(session)), *warnings(session)]
+    shown, unsure = sections.split_causes(results.get("causes") or [])
+    first, *others = [*sections.headline(session, Windows(session)), *sections.warnings(session)]
     loading, together = (
         name_files_once((results.get(name) or {}).get("sentence") or "")
         for name in ("loading", "together")
     )
-    lines, last = folded(deciding_condition(session), *others, loading), folded(together)
+    lines, last = folded(sections.deciding_condition(session), *others, loading), folded(together)
     shortest = len(fit_text(first, "", width, SENTENCE_LINES))
     room = SCREEN_LINES - shortest - len(lines) - len(last)
     causes = shown[: min(SHOWN, max(1, room // (1 + NEXT_LINES)))]
@@ -209,14 +187,14 @@ def to_screen(session: Session, width: int = 96) -> str:
     lines = [*fit_text(first, "", width, max(shortest, SCREEN_LINES - len(lines))), *lines]
     names = ", ".join(str(cause["name"]) for cause in unsure)
     extra = [
-        folded(*speed_up(session)),
-        folded(unexplained(session), indent="  "),
+        folded(*sections.speed_up(session)),
+        folded(sections.unexplained(session), indent="  "),
         folded(f"not shown to cost time: {names}" if unsure else "", indent="  "),
         parts_line(results.get("phases") or {}, session),
     ]
     for more in extra:
         lines += more if len(lines) + len(more) <= SCREEN_LINES else []
-    sweep = sweep_points(session)
+    sweep = sections.sweep_points(session)
     lines += [f"\n{section_text(sweep)}"] if sweep else []
     return "\n".join(lines).rstrip() + "\n"
 

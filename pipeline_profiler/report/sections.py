@@ -23,7 +23,6 @@ from pipeline_profiler.profiling.diagnose.verdict import TO_DECIDE, Verdict
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
 from pipeline_profiler.profiling.monitor.conclusion import parts_line
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.plan import SlowSample
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report.precision import precision_sections
 from pipeline_profiler.report.section import (
@@ -69,7 +68,7 @@ def report_sections(session: Session) -> list[Section]:
         *script_sections(session),
         _causes(session),
         loading(session),
-        arm_periods(session, windows),
+        arm_periods(session),
         waiting(session, windows),
         operations(session),
         interventions(session),
@@ -138,12 +137,13 @@ def headline(session: Session, windows: Windows) -> list[str]:
 
 def warnings(session: Session) -> list[str]:
     """Return what is missing in this session, or makes its figures doubtful."""
-    lines = failed_rules(session)
-    if session.partial:
-        lines.append(
-            "This session is partial: the run ended before all configurations were measured."
-        )
-    return [*lines, *_cut_off(session.results), *_unfit_build(session)]
+    text = "This session is partial: the run ended before all configurations were measured."
+    lines = [text] if session.partial else []
+    torch = session.environment.get("torch")
+    # the framework has no code for this GPU: its figures are those of a fallback, or none
+    problem = torch.get("architecture_problem") if isinstance(torch, dict) else ""
+    unfit = [f"Careful: {problem}"] if problem else []
+    return [*failed_rules(session), *lines, *_cut_off(session.results), *unfit]
 
 
 def speed_up(session: Session) -> list[str]:
@@ -228,13 +228,6 @@ def failed_rules(session: Session) -> list[str]:
     ]
 
 
-def _unfit_build(session: Session) -> list[str]:
-    """The framework has no code for this GPU: its figures are those of a fallback, or none."""
-    torch = session.environment.get("torch")
-    problem = torch.get("architecture_problem") if isinstance(torch, dict) else ""
-    return [f"Careful: {problem}"] if problem else []
-
-
 def _utilisation(session: Session) -> str:
     """Return the accelerator utilisation, or why it is no figure here."""
     arms = session.results.get("arms") or {}
@@ -266,34 +259,29 @@ def _causes(session: Session) -> Section | None:
         return None
     rows = tuple(
         (
-            str(i + 1),
+            str(i),
             c["code"],
             c["name"],
             share_text(c),
-            name_files_once(c["cause"]),
-            name_files_once(c["next"]),
+            *map(name_files_once, (c["cause"], c["next"])),
         )
-        for i, c in enumerate(causes)
+        for i, c in enumerate(causes, 1)
     )
-    chart = partial(
-        charts.intervals,
-        "Share of the step each cause is worth, with 95% CI",
-        [
-            (c["name"], 100 * c["share"], 100 * c["low"], 100 * min(c["high"], 1.0))
-            for c in causes
-            if None not in (c["share"], c["low"], c["high"])
-        ],
-        "%",
-    )
+    drawn = [
+        (c["name"], 100 * c["share"], 100 * c["low"], 100 * min(c["high"], 1.0))
+        for c in causes
+        if None not in (c["share"], c["low"], c["high"])
+    ]
+    title = "Share of the step each cause is worth, with 95% CI"
+    chart = partial(charts.intervals, title, drawn, "%")
     lines = ["Causes overlap: shares do not add up."]
     if shown and shown[0]["code"] != COMPUTE_BOUND:
         lines[0] += " The first is the one to fix."
     if rest := unexplained(session):
         lines.append(f"{rest[0].upper()}{rest[1:]}.")
     if unsure:
-        lines.append(
-            f"The last {len(unsure)} are not shown to cost time: the interval reaches zero."
-        )
+        text = f"The last {len(unsure)} are not shown to cost time: the interval reaches zero."
+        lines.append(text)
     if together := session.results.get("together"):
         lines.append(name_files_once(together["sentence"]))
     head = ("#", "code", "name", "of the step", "cause", "next")
@@ -356,25 +344,24 @@ def _shown(name: str, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def arm_periods(session: Session, windows: Windows) -> Section | None:
+def arm_periods(session: Session) -> Section | None:
     """Step period of each arm, the split of the stall, and what recording cost."""
     periods = session.results.get("arms") or {}
     measured = {name: row for name, row in periods.items() if row}
     if not measured:
         return None
+    unmeasured = ("not measured", "-")
     rows = tuple(
         (
             Arm(name).label,
-            f"{row['period_ms']:.3f} ms" if row else "not measured",
-            str(row["repeats"]) if row else "-",
+            *((f"{row['period_ms']:.3f} ms", f"{row['repeats']}") if row else unmeasured),
         )
         for name, row in periods.items()
     )
     parts = session.results.get("parts") or {}
-    lines = []
+    lines = [f"  {name}: {share_text(share)}" for name, share in parts.items()]
     if parts:
-        lines.append("Parts of the data stall, as shares of the step of the last configuration:")
-    lines += [f"  {name}: {share_text(share)}" for name, share in parts.items()]
+        lines[:0] = ["Parts of the data stall, as shares of the step of the last configuration:"]
     cost = float(session.results.get("recording_share") or 0.0)
     if cost >= 0.0005:
         lines.append(f"recording costs {cost:.1%} of the step and is subtracted from the stall")
@@ -460,20 +447,12 @@ def stall_causes(windows: Windows) -> Section | None:
     events = stall_events(timed) if timed is not None else []
     if timed is None or not events:
         return None
-    causes = sorted({e.cause for e in events})
     rows = []
-    for cause in causes:
+    for cause in sorted({e.cause for e in events}):
         walls = np.array([e.wall_ns for e in events if e.cause == cause]) / 1e6
-        rows.append(
-            (
-                cause,
-                f"{1000 * len(walls) / len(timed):.0f}",
-                f"{walls.sum():.1f} ms",
-                f"{np.median(walls):.1f} ms",
-                f"{np.quantile(walls, 0.95):.1f} ms",
-                f"{walls.max():.1f} ms",
-            )
-        )
+        times = walls.sum(), *np.quantile(walls, [0.5, 0.95]), walls.max()
+        per_thousand = f"{1000 * len(walls) / len(timed):.0f}"
+        rows.append((cause, per_thousand, *(f"{ms:.1f} ms" for ms in times)))
     head = ("cause", "per 1000 steps", "total", "p50", "p95", "longest")
     return Section("Stall events", (), head, tuple(rows))
 
@@ -487,10 +466,12 @@ def samples(session: Session, windows: Windows) -> Section | None:
     named = [{"path": row["key"], "image": "", **row} for row in slow[:SHOWN_SAMPLES]]
     rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}", "{image}")
     head = ("sample", "mean", "worst", "seen as slowest of its batch", "image")
-    shown = len(head) - (not any(row["image"] for row in named))
-    return Section(
-        "Slowest samples", _guilty(slow), head[:shown], tuple(row[:shown] for row in rows)
-    )
+    columns = len(head) - (not any(row["image"] for row in named))
+    guilty = [row for row in slow if row.get("stall_share")]
+    share = sum(row["stall_share"] for row in guilty)
+    text = f"{len(guilty)} samples make {share:.0%} of the stalled time."
+    lines = (text,) if share >= NAMED_STALLS else ()
+    return Section("Slowest samples", lines, head[:columns], tuple(row[:columns] for row in rows))
 
 
 def add_image_sizes(session: Session, run: str) -> None:
@@ -508,14 +489,6 @@ def add_image_sizes(session: Session, run: str) -> None:
     for row in rows:
         row["image"] = found.get(str(row.get("path", row["key"])), "")
     session.probes.slow_samples = rows
-
-
-def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
-    guilty = [row for row in slow if row.get("stall_share")]
-    share = sum(row["stall_share"] for row in guilty)
-    if share < NAMED_STALLS:
-        return ()
-    return (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
 
 
 def predictions(session: Session) -> Section | None:

@@ -1,6 +1,7 @@
-"""A run that has ended as a row: its outcome, where its code comes from, and the user's words.
+"""A row of the table of runs: outcome, code and the user's words; and the file of the table.
 
-Commands and the recorder make their rows here, so that both look alike in the table.
+`[record] file`, else PIPELINE_PROFILER_RUNS (or `off`), else the user data folder: one table for
+all projects, and none in theirs. Commands and the recorder make their rows here.
 """
 
 from __future__ import annotations
@@ -12,13 +13,69 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
+
+VARIABLE = "PIPELINE_PROFILER_RUNS"
+OFF = ("off", "none", "0")
+
+
+def default_file(environment: Mapping[str, str]) -> Path | None:
+    """Where rows go; None where recording is switched off."""
+    asked = environment.get(VARIABLE, "").strip()
+    if asked.lower() in OFF:
+        return None
+    if asked:
+        return Path(asked)
+    home = environment.get("XDG_DATA_HOME", "").strip()
+    if not home and os.name == "nt":
+        home = environment.get("LOCALAPPDATA", "").strip()
+    folder = Path(home) if home else Path(os.path.expanduser("~")) / ".local" / "share"
+    return folder / "pipeline-profiler" / "runs.sqlite"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The part of a row that depends on the command; `trials`: settings, cells or checks tried."""
+
+    verdict: str
+    trials: int | None = None
+    metric: str = ""
+    value: float | None = None
+    file: str = ""  # of the session or the document
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A recorded run; unknown texts are empty and unknown numbers None.
+
+    `id` is 0 until written; `time`: ISO 8601 in UTC. Lists have the number of diff lines alone.
+    """
+
+    time: str
+    command: str
+    study: str = ""
+    verdict: str = ""
+    metric: str = ""
+    value: float | None = None
+    trials: int | None = None
+    note: str = ""
+    file: str = ""
+    config: str = ""
+    git_commit: str = ""
+    git_diff: str = ""
+    id: int = 0
+    git_diff_lines: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, the id first."""
+        data = asdict(self)
+        return {"id": data.pop("id"), **data}
+
 
 # Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
 # runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
@@ -103,53 +160,39 @@ def _untracked(top: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     try:
-        done = subprocess.run(
+        out = subprocess.check_output(
             ["git", *SAFE, *words],
             cwd=folder,
-            capture_output=True,
             timeout=GIT_S,
-            check=False,
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         )
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return out.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True)
-class RunWords:
-    """What the user says of a run: `config` is a file or a link."""
-
-    study: str = ""
-    note: str = ""
-    config: str = ""
-
-
-@dataclass(frozen=True)
-class RunCall:
-    """The command of a run and its start (s)."""
-
-    command: str
-    began: float
-
-
-def make_row(call: RunCall, code: Code, words: RunWords, outcome: RunOutcome) -> RunRow:
-    """The row of a run that has ended."""
+def begin_row(
+    command: str, began: float, folder: Path, study: str = "", note: str = "", config: str = ""
+) -> RunRow:
+    """Return the row of a run without its outcome; `config` is a file or a link."""
+    code = read_code(folder)
     return RunRow(
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(call.began)),
-        command=call.command,
-        study=words.study or Path(code.top or working_folder()).name,
-        verdict=outcome.verdict,
-        metric=outcome.metric,
-        value=outcome.value,
-        trials=outcome.trials,
-        note=mask_secrets(words.note),
-        file=os.path.abspath(outcome.file) if outcome.file else "",
-        config=mask_secrets(words.config),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        command=command,
+        study=study or Path(code.top or working_folder()).name,
+        note=mask_secrets(note),
+        config=mask_secrets(config),
         git_commit=code.commit,
         git_diff=code.diff,
     )
+
+
+def end_row(row: RunRow, outcome: RunOutcome) -> RunRow:
+    """Return the row of a run that has ended."""
+    file = os.path.abspath(outcome.file) if outcome.file else ""
+    return replace(row, **asdict(outcome) | {"file": file})
 
 
 def working_folder() -> str:
@@ -160,7 +203,9 @@ def working_folder() -> str:
         return ""
 
 
-def enter_session(session: Session, file: Path, began: float, words: RunWords) -> int | None:
+def enter_session(
+    session: Session, file: Path, began: float, study: str = "", note: str = "", config: str = ""
+) -> int | None:
     """Add the row of a session of the user's own loop; return its number, None without a table.
 
     A table that takes no row is a warning.
@@ -172,14 +217,13 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
         return None
     script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
     folder = script.resolve().parent if script.is_file() else Path(working_folder() or "/")
-    call = RunCall("recorder", began)
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         if not session.results and long_enough(session):
             judge_session(session)
-        outcome = outcome_of_session(session, str(file))
-        return append_row(path, make_row(call, read_code(folder), words, outcome))
+        row = begin_row("recorder", began, folder, study, note, config)
+        return append_row(path, end_row(row, outcome_of_session(session, str(file))))
     except (ProfileError, ImportError, OSError) as error:
         warnings.warn(f"This session is not in the table of runs: {error}", stacklevel=3)
         return None

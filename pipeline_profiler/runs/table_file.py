@@ -10,14 +10,14 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.row import VARIABLE, RunRow
+from pipeline_profiler.runs.entry import VARIABLE, RunRow
 
 APPLICATION, VERSION = 0x50505254, 1  # "PPRT"
 BUSY_S = 10.0  # that a writer waits for others
@@ -35,23 +35,18 @@ def append_row(path: Path, row: RunRow) -> int:
         connection.execute("BEGIN IMMEDIATE")
         _prepare(connection, path)
         values = [_stored(getattr(row, name)) for name in COLUMNS]
-        cursor = connection.execute(
-            f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", values
-        )
+        insert = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})"
+        cursor = connection.execute(insert, values)
         connection.execute("COMMIT")
         return int(cursor.lastrowid or 0)
 
 
-def append_note(path: Path, number: int, note: str) -> RunRow:
+def append_note(path: Path, number: int, note: str) -> None:
     """Add a line to the note of a row; ProfileError where there is no such row."""
     read_row(path, number)
+    update = "UPDATE runs SET note = ltrim(note || char(10) || ?, char(10)) WHERE id = ?"
     with _opened(path, "rw") as connection:
-        connection.execute(
-            "UPDATE runs SET note = CASE WHEN note = '' THEN ? ELSE note || char(10) || ? END "
-            "WHERE id = ?",
-            (note, note, number),
-        )
-    return read_row(path, number)
+        connection.execute(update, (note, number))
 
 
 def read_rows(path: Path, word: str = "") -> list[RunRow]:
@@ -98,9 +93,8 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         elif mode == "rw" and not os.access(path, os.W_OK):
             mode = "ro"  # a table of somebody else can be read
         address = f"{path.resolve().as_uri()}?mode={mode}"
-        with closing(
-            sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
-        ) as connection:
+        opened = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+        with closing(opened) as connection:
             yield connection
     except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
         raise ProfileError(_explained(path, error)) from None
@@ -178,26 +172,10 @@ WIDEST = {"study": 18, "verdict": 20, "best": 30, "note": 32, "file": 32}
 EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."
 
 
-@dataclass(frozen=True)
-class Filter:
-    """Which rows; texts compare without case."""
-
-    study: str = ""
-    command: str = ""
-
-    def keeps(self, row: RunRow) -> bool:
-        """Whether a row is wanted."""
-        return self.study.lower() in ("", row.study.lower()) and self.command.lower() in (
-            "",
-            row.command.lower(),
-        )
-
-
-def sort_rows(rows: Iterable[RunRow], by: str = "time", reverse: bool = False) -> list[RunRow]:
+def sort_rows(rows: Sequence[RunRow], by: str = "time", reverse: bool = False) -> list[RunRow]:
     """Sorted by a column, rows without a value last; ProfileError for an unknown column."""
     if by not in SORTS:
         raise ProfileError(f"--sort takes one of {', '.join(SORTS)}, not '{by}'.")
-    rows = list(rows)
     known = [row for row in rows if getattr(row, by) not in (None, "")]
     known.sort(key=lambda row: (getattr(row, by), row.id), reverse=reverse)
     return known + [row for row in rows if getattr(row, by) in (None, "")]
@@ -205,9 +183,7 @@ def sort_rows(rows: Iterable[RunRow], by: str = "time", reverse: bool = False) -
 
 def rows_json(rows: Sequence[RunRow], file: str) -> str:
     """The document `runs/1`; diffs are left out (a single row has its own)."""
-    runs = [row.as_dict() for row in rows]
-    for run in runs:
-        del run["git_diff"]
+    runs = [{k: v for k, v in row.as_dict().items() if k != "git_diff"} for row in rows]
     document = {"schema": "runs/1", "generator": "pipeline-profiler", "file": file, "runs": runs}
     return json.dumps(document, indent=1, allow_nan=False)
 

@@ -13,11 +13,7 @@ import polars as pl
 import streamlit as st
 
 from dataset_preflight.foundation.terminal import escape_controls
-from pipeline_profiler.checks.document import (
-    counts_text,
-    overall_state,
-    parse_checks,
-)
+from pipeline_profiler.checks.document import counts_text, overall_state, parse_checks
 from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text

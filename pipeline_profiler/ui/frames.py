@@ -36,14 +36,12 @@ class TimeLine:
 
 def periods_frame(session: Session) -> pl.DataFrame:
     """Return `arm, ms`: the mean step period of each measured arm."""
-    rows = [(arm.label, float(np.mean(v))) for arm in REPORTED if (v := _periods(session, arm))]
+    rows = []
+    for arm in REPORTED:
+        periods = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
+        if any(map(np.isfinite, periods)):
+            rows.append((arm.label, float(np.mean(periods, where=np.isfinite(periods)))))
     return pl.DataFrame(rows, schema={"arm": pl.String, "ms": pl.Float64}, orient="row")
-
-
-def _periods(session: Session, arm: Arm) -> list[float]:
-    """Return the mean step of each run of an arm, ms."""
-    values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
-    return [v for v in values if np.isfinite(v)]
 
 
 def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
@@ -91,7 +89,7 @@ def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.Dat
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
-    sample_rows = [
+    return pl.DataFrame([
         {
             "sample": name,
             "mean ms": round(float(row["ms"]), 2),
@@ -101,8 +99,7 @@ def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.Dat
             **known.get(name, {}),
         }
         for name, row in zip(names, rows, strict=True)
-    ]
-    return pl.DataFrame(sample_rows) if sample_rows else pl.DataFrame()
+    ])  # fmt: skip
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:

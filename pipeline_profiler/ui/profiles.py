@@ -5,7 +5,7 @@ Sections are those of the report. Texts of a session are shown as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import altair as alt
@@ -21,7 +21,7 @@ from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections, shown
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
-from pipeline_profiler.ui.sessions import nearby, read, title
+from pipeline_profiler.ui.sessions import nearby, title
 from pipeline_profiler.ui.texts import (
     choose_of_link,
     draw_markup,
@@ -64,7 +64,7 @@ def page(lookup: Lookup | None = None) -> None:
     found = {section.title: section for section in sections}
     _head(session, about, found)
     extra = [section for title, section in found.items() if title not in DRAWN]
-    tables = "Tables", bool(extra), lambda: _sections(extra, heading=True)
+    tables = "Tables", bool(extra), lambda: list(map(_section, extra))
     others = [n for n in (*_uploaded(), *nearby()) if n != name and session.arm(Arm.WARM)]
     timed = shown(Windows(session)) is not None
     views: list[tuple[str, bool, Callable[[], object]]] = [
@@ -75,20 +75,14 @@ def page(lookup: Lookup | None = None) -> None:
         ("Compare", bool(others), lambda: _compare(name, session, others)),
         ("Conditions", True, lambda: _section(found["Conditions"], heading=False)),
     ]
-    first = session.results.get("verdict") == "precision"
-    views = [tables, *views] if first else [*views, tables]
-    views = [view for view in views if view[1]]
+    views.insert(0 if session.results.get("verdict") == "precision" else len(views), tables)
+    shown_views = {title: draw for title, applies, draw in views if applies}
     # which one is open stands in the link, and only that one is drawn
-    tabs = st.tabs([title for title, *_ in views], key="profile", bind="query-params")
-    for tab, (*_, draw) in zip(tabs, views, strict=True):
+    tabs = st.tabs([*shown_views], key="profile", bind="query-params")
+    for tab, draw in zip(tabs, shown_views.values(), strict=True):
         if tab.open:
             with tab:
                 draw()
-
-
-def _sections(sections: Iterable[Section], *, heading: bool) -> None:
-    for section in sections:
-        _section(section, heading=heading)
 
 
 def _choose() -> tuple[str, Session] | None:
@@ -119,7 +113,9 @@ def _given() -> None:
 
 def _open(name: str) -> Session:
     if name in _uploaded():
-        return read(_uploaded()[name], name)
+        session = Session.parse(_uploaded()[name], name)
+        judge_session(session)
+        return session
     path = nearby()[name]
     return _loaded(path, path.stat().st_mtime_ns)
 
@@ -159,24 +155,12 @@ def _time(found: dict[str, Section]) -> None:
         _section(found[name], heading=False)
 
 
-def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
-    """Return bars of ms, one a row and colour."""
-    y = alt.Y(f"{rows}:N", sort=None, title=None, axis=alt.Axis(labelLimit=260))
-    return alt.Chart(frame).mark_bar(size=13).encode(
-        y=y,
-        x=alt.X("ms:Q", title="step period, ms"),
-        color=alt.Color(f"{colour}:N", sort=None, title=None),
-        yOffset=alt.YOffset(f"{colour}:N", sort=None),
-        tooltip=[rows, colour, alt.Tooltip("ms:Q", format=".3f")],
-    ).properties(height=alt.Step(18))  # fmt: skip
-
-
 def _time_line(session: Session, found: dict[str, Section]) -> None:
     drawn = frames.time_line(session)
     if drawn is not None and (drawn.stalls.height or drawn.depth.height):
         _draw_time_line(drawn)
-    below = (found[name] for name in ("Stall events", "Waiting") if name in found)
-    _sections(below, heading=False)
+    for name in filter(found.__contains__, ("Stall events", "Waiting")):
+        _section(found[name], heading=False)
 
 
 def _draw_time_line(drawn: frames.TimeLine) -> None:
@@ -190,11 +174,8 @@ def _draw_time_line(drawn: frames.TimeLine) -> None:
     charts = [_stall_chart(drawn.stalls, scale).add_params(zoom)] if drawn.stalls.height else []
     if drawn.depth.height:
         charts.append(_depth_chart(drawn.depth, scale))
-    st.altair_chart(
-        alt.vconcat(*charts).resolve_scale(x="shared"),
-        width="stretch",
-        alt="Stalls and batches ready over time",
-    )
+    drawing = alt.vconcat(*charts).resolve_scale(x="shared")
+    st.altair_chart(drawing, width="stretch", alt="Stalls and batches ready over time")
     if not drawn.depth.height:
         write_text("Ready batches: not applicable, this loader runs in the training process.")
     if not drawn.stalls.height:
@@ -203,31 +184,24 @@ def _draw_time_line(drawn: frames.TimeLine) -> None:
 
 def _stall_chart(stalls: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
     present = [c for c in CAUSES if c in set(stalls["cause"])]
-    return (
-        alt.Chart(stalls)
-        .mark_bar(height=18, stroke=None)
-        .encode(
-            x=alt.X("start:Q", scale=scale, title=None),
-            x2="end:Q",
-            y=alt.Y("cause:N", title="stalls by cause", sort=present),
-            color=alt.Color("cause:N", scale=alt.Scale(domain=CAUSES, range=COLOURS), legend=None),
-            tooltip=["cause", alt.Tooltip("ms:Q", format=".2f"), "batch", "worker"],
-        )
-        .properties(height=max(60, 34 * len(present)), width=1040)
+    bars = alt.Chart(stalls, height=max(60, 34 * len(present)), width=1040).mark_bar(
+        height=18, stroke=None
+    )
+    return bars.encode(
+        x=alt.X("start:Q", scale=scale, title=None),
+        x2="end:Q",
+        y=alt.Y("cause:N", title="stalls by cause", sort=present),
+        color=alt.Color("cause:N", scale=alt.Scale(domain=CAUSES, range=COLOURS), legend=None),
+        tooltip=["cause", alt.Tooltip("ms:Q", format=".2f"), "batch", "worker"],
     )
 
 
 def _depth_chart(depth: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
-    axis = alt.Axis(tickMinStep=1, format="d")
-    return (
-        alt.Chart(depth)
-        .mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1})
-        .encode(
-            x=alt.X("second:Q", scale=scale, title="s since the start of the timed window"),
-            y=alt.Y("ready:Q", title="ready batches", axis=axis),
-            tooltip=[alt.Tooltip("second:Q", format=".3f"), "ready"],
-        )
-        .properties(height=150, width=1040)
+    chart, axis = alt.Chart(depth, height=150, width=1040), alt.Axis(tickMinStep=1, format="d")
+    return chart.mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1}).encode(
+        x=alt.X("second:Q", scale=scale, title="s since the start of the timed window"),
+        y=alt.Y("ready:Q", title="ready batches", axis=axis),
+        tooltip=[alt.Tooltip("second:Q", format=".3f"), "ready"],
     )
 
 
@@ -240,16 +214,8 @@ def _slow(session: Session, found: Section, lookup: Lookup | None) -> None:
 
 
 def _compare(name: str, session: Session, others: list[str]) -> None:
-    asked = str(st.query_params.get("before", ""))
-    st.session_state["before"] = asked if asked in others else None
-    other = st.selectbox(
-        "A, the one before",
-        others,
-        key="before",
-        placeholder="choose a session",
-        on_change=_compared_with,
-    )
-    if other is None:
+    other = choose_of_link("A, the one before", "before", others, "choose a session")
+    if not other:
         write_text(f"B is {name}.")
         return
     before = _open(other)
@@ -264,16 +230,15 @@ def _compare(name: str, session: Session, others: list[str]) -> None:
         frames.periods_frame(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
-    chart = _bars(pl.concat(both), "arm", "session")
-    st.altair_chart(chart, width="stretch", alt="Period of the step by arm, A and B")
-
-
-def _compared_with() -> None:
-    chosen = st.session_state["before"]
-    if chosen is None:
-        st.query_params.pop("before", None)
-    else:
-        st.query_params["before"] = chosen
+    chart = alt.Chart(pl.concat(both), height=alt.Step(18)).mark_bar(size=13)
+    bars = chart.encode(
+        y=alt.Y("arm:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+        x=alt.X("ms:Q", title="step period, ms"),
+        color=alt.Color("session:N", sort=None, title=None),
+        yOffset=alt.YOffset("session:N", sort=None),
+        tooltip=["arm", "session", alt.Tooltip("ms:Q", format=".3f")],
+    )
+    st.altair_chart(bars, width="stretch", alt="Period of the step by arm, A and B")
 
 
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:

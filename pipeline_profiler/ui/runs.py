@@ -11,8 +11,8 @@ import streamlit as st
 
 from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.row import RunRow, default_file
-from pipeline_profiler.runs.table_file import Filter, best_figure, read_row, read_rows
+from pipeline_profiler.runs.entry import RunRow, default_file
+from pipeline_profiler.runs.table_file import best_figure, read_row, read_rows
 from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
 
 ANY = "all"
@@ -38,13 +38,16 @@ def page() -> None:
     study = left.selectbox("Study", [ANY, *sorted({row.study for row in rows})], key="study")
     command = middle.selectbox("Command", [ANY, *sorted({r.command for r in rows})], key="command")
     word = right.text_input("Word", key="word", help="looked for in every text, diffs included")
-    wanted = Filter(_chosen(study), _chosen(command))
     found = read_rows(path, str(word)) if word and path is not None else rows
-    kept = [row for row in reversed(found) if wanted.keeps(row)]
-    st.dataframe(runs_frame(kept), hide_index=True, width="stretch")
-    if kept and path is not None:
-        number = st.selectbox("Run", [row.id for row in kept], key="run number")
-        _one(read_row(path, int(number)))
+    chosen = [
+        row
+        for row in reversed(found)
+        if study in (ANY, row.study) and command in (ANY, row.command)
+    ]
+    st.dataframe(runs_frame(chosen), hide_index=True, width="stretch")
+    if chosen and path is not None:
+        number = st.selectbox("Run", [row.id for row in chosen], key="run number")
+        _show_run(read_row(path, int(number)))
 
 
 def tables_of_runs() -> dict[Path, list[RunRow]]:
@@ -66,10 +69,6 @@ def tables_of_runs() -> dict[Path, list[RunRow]]:
     return found
 
 
-def _chosen(word: str | None) -> str:
-    return "" if word in (None, ANY) else str(word)
-
-
 def runs_frame(rows: list[RunRow]) -> pl.DataFrame:
     """Return the rows as a table, texts with their control characters as escapes."""
     shown = [
@@ -84,10 +83,10 @@ def runs_frame(rows: list[RunRow]) -> pl.DataFrame:
     return pl.DataFrame(cells, schema={n: types.get(n, pl.String) for n in names}, orient="row")
 
 
-def _one(row: RunRow) -> None:
+def _show_run(row: RunRow) -> None:
     data = row.as_dict()
-    told = [(name.replace("_", " "), str(data[name])) for name in DETAILS if data[name]]
-    write_pairs("of this run", told)
+    shown = [(name.replace("_", " "), str(data[name])) for name in DETAILS if data[name]]
+    write_pairs("of this run", shown)
     if row.git_diff:
         st.header("Uncommitted changes")
         st.code(escape_controls(row.git_diff), language="diff")

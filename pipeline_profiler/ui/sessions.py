@@ -5,16 +5,15 @@ A link names one of these and never a path.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.profiling.monitor.conclusion import judge_session
-from pipeline_profiler.profiling.record.session import Session, open_unpacked
+from pipeline_profiler.profiling.record.session import open_unpacked
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
-MOST_BYTES = 64 << 20
 HEAD = 400  # bytes that tell a session from other JSON
 
 
@@ -28,12 +27,12 @@ def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
             sessions[_free_name(path, sessions)] = path
     # Names are given before the sorting: a link goes on naming the same file when another is newer.
     named = {path.resolve(): place for place, path in enumerate(given)}
-    order = sorted(sessions.items(), key=lambda item: _rank(item[1], named))
-    return dict(order)
 
+    def rank(name: str) -> tuple[float, float]:
+        path = sessions[name]
+        return named.get(path, math.inf), -path.stat().st_mtime
 
-def _rank(path: Path, named: Mapping[Path, int]) -> tuple[float, float]:
-    return (named[path], 0.0) if path in named else (float("inf"), -path.stat().st_mtime)
+    return {name: sessions[name] for name in sorted(sessions, key=rank)}
 
 
 def _free_name(path: Path, taken: Mapping[str, Path]) -> str:
@@ -59,10 +58,3 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
     except (OSError, EOFError):
         return False
     return b'"schema"' in head and b'"' + schema in head
-
-
-def read(data: bytes, name: str) -> Session:
-    """Read an uploaded session; raises ProfileError for anything else."""
-    session = Session.parse(data, name)
-    judge_session(session)
-    return session

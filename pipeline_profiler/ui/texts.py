@@ -66,15 +66,20 @@ def drawing(failed: str) -> Iterator[None]:
         write_notice(failed.format(kind=type(error).__name__, said=said))
 
 
-def choose_of_link(label: str, name: str, options: Sequence[str]) -> str:
-    """Draw a choice that the link holds; what it names in vain is the first option."""
+def choose_of_link(label: str, name: str, options: Sequence[str], placeholder: str = "") -> str:
+    """Draw a choice that the link holds, else the first option; "" with a placeholder."""
     asked = str(st.query_params.get(name, ""))
-    st.session_state[name] = asked if asked in options else options[0]
+    st.session_state[name] = asked if asked in options else None if placeholder else options[0]
 
     def changed() -> None:
-        st.query_params[name] = st.session_state[name]
+        if chosen := st.session_state[name]:
+            st.query_params[name] = chosen
+        else:
+            st.query_params.pop(name, None)
 
-    return str(st.selectbox(label, options, key=name, on_change=changed))
+    hint = placeholder or None
+    chosen = st.selectbox(label, options, key=name, placeholder=hint, on_change=changed)
+    return str(chosen or "")
 
 
 def write_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -25,7 +25,6 @@ from pipeline_profiler.profiling.measure.arms import Bench, Options, Shadow
 from pipeline_profiler.profiling.monitor import conclusion
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.table_file import read_rows
-from pipeline_profiler.ui import sessions
 from tests.conftest import make_tree
 from tests.pipeline_profiler.cli.loaders import FAST, SOURCE, write_source
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
@@ -218,8 +217,8 @@ def test_a_stored_session_is_judged_anew(
         recorded = "input-bound high: of an older version"
         assert bool(re.search(rf"verdict when it was recorded +{recorded}\n", said)) == judged
         assert run("report", path, "-o", tmp_path / f"{judged}.html") == 0
-        read_again = sessions.read(path.read_bytes(), "s").results["causes"]
-        assert (read_again == json.loads(json.dumps(fresh["causes"]))) == judged
+        conclusion.judge_session(again := Session.parse(path.read_bytes(), "s"))
+        assert (again.results["causes"] == json.loads(json.dumps(fresh["causes"]))) == judged
         capsys.readouterr()
         assert recorded in (tmp_path / f"{judged}.html").read_text() or not judged
 

@@ -118,14 +118,14 @@ def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(
     (tree / "train" / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing")
     found = read_image_folder(tree / "train", side=8)
     assert found.classes == 3
-    assert len(found.dataset) == 15
+    assert len(found) == 15
     assert "15 images in 3 classes of train, 8x8" in found.notes[0]
     assert "1 files were left out: undecodable" in found.notes[1]
-    image, label = found.dataset[0]
+    image, label = found[0]
     assert image.shape == (3, 8, 8)
     assert image.dtype == "float32"
     assert -1 <= image.min() < image.max() <= 1
-    assert {found.dataset[i][1] for i in range(15)} == {0, 1, 2}
+    assert {found[i][1] for i in range(15)} == {0, 1, 2}
     assert label == 0
     # an epoch holds four times the batches in flight: 4 x 2 workers x 2 batches of 3
     assert len(make_torch_loader(found, 3, 2, pin=False).dataset) == 60  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ import pytest
 from pipeline_profiler.cli import checks, runs
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.runs import entry
 from pipeline_profiler.runs.entry import Code, outcome_of_session
 from tests.conftest import ROOT
 
@@ -110,7 +111,7 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
         return io.BytesIO()
 
     monkeypatch.setattr(urllib.request, "urlopen", take)
-    monkeypatch.setattr(runs, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
+    monkeypatch.setattr(entry, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
     monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
     call = ["check", make_log(table.parent, "good.csv"), *record("configuration=here/c.yaml")]
     call += ["--push", "https://here/logs/"]

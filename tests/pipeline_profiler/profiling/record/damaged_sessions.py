@@ -176,7 +176,7 @@ def exercise(blob: bytes) -> str:
 
 def _render_all(session: Session, folder: Path) -> None:
     for ending in (".txt", ".md", ".html", ".json"):
-        _allow_refusal(lambda ending=ending: render.write(session, str(folder / f"r{ending}")))
+        _allow_refusal(lambda ending=ending: render.make_report(session, f"r{ending}"))
     _allow_refusal(lambda: diagnose_session(session).as_results())
     _allow_refusal(lambda: compare(session, session))
     again = Session.load(session.save(folder / "again.json"))
