@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.cli import runs
 from pipeline_profiler.cli.arguments import PYTHON_HELP, YES_HELP, check_amount
-from pipeline_profiler.cli.check_script import run_held, tell_held
 from pipeline_profiler.cli.output import (
     check_output,
     check_session_output,
@@ -73,6 +72,7 @@ def sample_ids(text: str) -> int | list[int]:
 
 def watch_command(args: argparse.Namespace) -> int:
     """Run the script, judge what it left, return its exit code."""
+    from pipeline_profiler.cli.check_script import run_held, tell_held
     from pipeline_profiler.profiling.monitor.interpreter import lent_packages, training_python
     from pipeline_profiler.profiling.monitor.launch import command_of, run_watched, saved_files
     from pipeline_profiler.profiling.monitor.process import WatchOrder
