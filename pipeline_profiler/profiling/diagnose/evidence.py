@@ -75,7 +75,7 @@ class Case:
         # a short window again and again: the edges of the replay shall not decide
         often = -(-REPLAYED // max(1, len(inputs["fetch"])))
         inputs["fetch"] = np.tile(inputs["fetch"], often)
-        period = predict.replay(**inputs).beside(self.costs.device).period
+        period = max(predict.replay(**inputs), self.costs.device)
         return period + (self.startup if startup is None else startup)
 
     @property
@@ -623,12 +623,6 @@ def _null_latency_ns(windows: Windows) -> float:
 def _periods(windows: Windows, arm: Arm) -> list[float]:
     values = [window.epoch_period_ns for window in windows.arm(arm)]
     return [v for v in values if math.isfinite(v) and v > 0]
-
-
-def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
-    """(period of `low`, period of `high`) of every block that has both arms, ns."""
-    first, second = windows.periods(low), windows.periods(high)
-    return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ def uncrowded(e: Evidence, case: Case) -> predict.Costs:
 def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) -> float:
     """The period with these costs and settings, workers and trainer sharing the cores; ns."""
     setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
-    return predict.shared(costs, setting | changes, cores).period + case.startup
+    return predict.shared(costs, setting | changes, cores) + case.startup
 
 
 def crowded_by_itself(e: Evidence) -> bool:
