@@ -23,7 +23,6 @@ from pipeline_profiler.profiling.adapters.torch_worker import (
 from pipeline_profiler.profiling.record.recorder import Delivery, Source
 from pipeline_profiler.profiling.record.session import ProfileError
 
-PRIVATE = ("_task_info", "_rcvd_idx", "_send_idx", "_tasks_outstanding", "_data_queue")
 _MANY_WORKERS = "This DataLoader will create .* worker processes in total"
 
 
@@ -39,8 +38,6 @@ class TorchSource(Source):
         super().__init__(watched, describe(loader))
         self.loader = loader
         self._builds_itself = False
-        self._probed = False
-        self._tells = False
 
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
@@ -52,22 +49,6 @@ class TorchSource(Source):
                 "not measured; use `with stage(...)` in the dataset, or a plain DataLoader."
             )
         return batch, delivery
-
-    def depth(self, iterator: Any) -> tuple[int, int] | None:
-        """(arrived out of order, outstanding) from torch's private fields, where it has them."""
-        if not self._probed:
-            self._probed = True
-            missing = [name for name in PRIVATE if not hasattr(iterator, name)]
-            self._tells = not missing
-            if missing and self.config["workers"]:
-                self.notes.append(
-                    f"This torch's iterator has no {', '.join(missing)}: live queue depth is "
-                    "not measured; readiness is still exact, from the batches' own stamps."
-                )
-        if not self._tells:
-            return None
-        early = sum(1 for info in iterator._task_info.values() if len(info) == 2)
-        return early, iterator._tasks_outstanding
 
 
 class _Quiet:

@@ -175,7 +175,7 @@ def crowd(busy: list[float], cores: int) -> float:
 
 
 def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> float:
-    """Period of a replay with CPU shared between workers and trainer: iterate period -> load -> slow-down."""
+    """Period with CPU shared by workers and trainer: iterate period -> load -> slow-down."""
     w, p = int(setting["workers"]), max(1, int(setting.get("prefetch") or 2))
     order = bool(setting.get("in_order", True))
     fetch, loop = costs.fetch, costs.loop

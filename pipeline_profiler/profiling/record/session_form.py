@@ -182,7 +182,7 @@ PRECISION = {
 SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
 DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
 BATCH_COLUMNS = (
-    *("batch", "worker", "tag", "samples", "slow_ns", "slow_cpu", "read_bytes", "read_chars"),
+    *("batch", "worker", "samples", "slow_ns", "read_bytes", "read_chars"),
     *("gc_ns", "process_cpu", "sent", "received"),
 )
 MAIN = -1  # worker number of the training process itself
@@ -283,7 +283,7 @@ CONFIG = {
     "batches?": COUNTED,
     "batch_size?": NUMBER,
 }
-SLOW = {"key": name_or_number, "wall_ns": COUNT, "cpu_ns? batch?": WHOLE}
+SLOW = {"key": name_or_number, "wall_ns": COUNT}
 
 
 # columns are left to `_check_run`, which looks at whole columns at once
@@ -296,7 +296,6 @@ RUN = fields_of(
         "config?": fields_of(CONFIG),
         "slow_keys?": several(name_or_number),
         "slow?": several(fields_of(SLOW)),
-        "depths?": several(several(WHOLE, 3)),
         "gc_pauses?": several(several(WHOLE, 2)),
         "totals?": by_name(WHOLE),
         "stacks?": by_name(COUNT),
