@@ -262,7 +262,6 @@ class Shadow:
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
-        self.drained = 0
         self._iterator: Any = iter(source.iterable)
         self._thread = threading.Thread(target=self._drain, daemon=True, name="shadow-loader")
         self._thread.start()
@@ -278,7 +277,6 @@ class Shadow:
                 return
             try:
                 next(self._iterator)
-                self.drained += 1
             except StopIteration:
                 self._iterator = iter(self.source.iterable)
             except BaseException as error:  # noqa: BLE001 - handed to the main thread, raised there
@@ -345,7 +343,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, preloaded: Prel
         workers = int(bench.settings().get("workers") or 1)
         recorder.run.warmup += (recorder.steps - plan.warmup) % workers
     elif arm == Arm.TRIAL:
-        changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
+        changed = torch_loader.rebuild(bench.loader(), session.probes.change or {})
         drive(bench, changed, recorder, total, TimeLimit(end_ns=bench.run_end_ns))
     else:
         begin = 1 + int(bench.settings().get("workers") or 0) * int(
@@ -461,7 +459,6 @@ def _run_cycle(bench: Bench, recorder: Recorder, total: int, preloaded: Preloade
             drive(bench, _Shadowed(cycle, shadow), recorder, total, limit)
         finally:
             shadow.close()
-        recorder.run.totals["drained"] = shadow.drained
     else:
         drive(bench, cycle, recorder, total, limit)
     if cycle.copying_ns:

@@ -298,10 +298,7 @@ def trying_seconds(options: Options) -> float:
 
 
 def try_interventions(bench: Bench, options: Options, session: Session) -> None:
-    """tf.data: time the prefixes of the graph, then every intervention that applies.
-
-    A quick run starts no server of tf.data: it takes as long as the blocks.
-    """
+    """tf.data: time the prefixes of the graph, then every intervention that applies."""
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
     period = Window.of(session.arm(Arm.PILOT)[0]).period_ns / 1e9
     if 2 * LEAST_TRIED * period > trying_seconds(options):
@@ -321,7 +318,6 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
         clock=bench.clock,
         seed=options.seed,
         limit_s=trying_seconds(options),
-        but=(tf_graph.SERVICE,) if options.quick else (),
     )
     outcome.interventions = rows
     session.notes += notes

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_profiler.profiling.adapters import module_for
+from pipeline_profiler.profiling.adapters import torch_loader
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options, drive, run_arm
@@ -24,8 +24,7 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
     """Measure the step alone, then every combination of the axes."""
     session = Session(created=utc_now(), environment=environment.describe())
     with kept_when_stopped(session, bench.guard):
-        loader = bench.loader()
-        base = module_for(loader).describe(loader)
+        loader, base = bench.loader(), bench.settings()
         if base.get("kind") != "torch":
             raise ProfileError(
                 "--try changes settings of a DataLoader, and this loader has none: leave --try out."
@@ -33,7 +32,9 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
         mixed = itertools.product(*axes.values())
         settings = _distinct([dict(zip(axes, values, strict=True)) for values in mixed], base)
         first, preloaded = pilot(bench, options, session)
-        enough = max(options.budget / (len(settings) + 1) / _pace_s(first), MIN_STEPS)
+        enough = max(
+            options.budget / (len(settings) + 1) / max(first.period_ns / 1e9, 1e-4), MIN_STEPS
+        )
         steps = int(min(enough, options.steps))
         session.plan = Plan((Arm.RESIDENT,), repeats=1, steps=steps, warmup=3)
         session.runs.append(run_arm(bench, Arm.RESIDENT, 0, session, preloaded))
@@ -64,10 +65,6 @@ def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[d
     return distinct
 
 
-def _pace_s(first: Window) -> float:
-    return max(first.period_ns / 1e9, 1e-4)
-
-
 def time_setting(
     bench: Bench,
     loader: Any,
@@ -76,9 +73,9 @@ def time_setting(
     session: Session,
 ) -> Window:
     """One run of the loader with a changed setting, kept in the session."""
-    changed = module_for(loader).rebuild(loader, dict(setting))
+    changed = torch_loader.rebuild(loader, dict(setting))
     recorder = Recorder(bench.clock, arm=Arm.SETTING)
-    config = module_for(changed).describe(changed)
+    config = torch_loader.describe(changed)
     held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
     # twice the batches in flight: the first of them are there before the clock starts
     recorder.run.warmup = max(4, 2 * held)

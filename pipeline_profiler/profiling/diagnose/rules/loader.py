@@ -384,7 +384,6 @@ CODES = {
     "smaller shuffle buffer": "PIPE020",
     "cache": "PIPE027",
     "drop unused fields": "PIPE022",
-    "tf.data service": "PIPE006",
 }
 
 
