@@ -262,29 +262,19 @@ class Touched(dict[Any, Any]):
         super().__init__(batch)
         self.touched: set[Any] = set()
 
-    def __getitem__(self, key: Any) -> Any:
-        self.touched.add(key)
-        return super().__getitem__(key)
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """One field, or the default."""
-        self.touched.add(key)
-        return super().get(key, default)
+def _noting(name: str) -> Callable[..., Any]:
+    plain = getattr(dict, name)
 
-    def pop(self, key: Any, *default: Any) -> Any:
-        """One field, taken out."""
-        self.touched.add(key)
-        return super().pop(key, *default)
+    def read(batch: Touched, *args: Any) -> Any:
+        batch.touched |= set(args[:1] or batch)
+        return plain(batch, *args)
 
-    def items(self) -> Any:
-        """All fields."""
-        self.touched |= set(self)
-        return super().items()
+    return read
 
-    def values(self) -> Any:
-        """All fields."""
-        self.touched |= set(self)
-        return super().values()
+
+for _name in ("__getitem__", "get", "pop", "items", "values"):
+    setattr(Touched, _name, _noting(_name))
 
 
 def _bytes(value: Any) -> int:

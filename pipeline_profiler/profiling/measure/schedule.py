@@ -345,7 +345,7 @@ def measure_arms(bench: Bench, options: Options) -> Session:
 
     def delivered() -> int:
         trained = [run for run in session.runs if run.arm in TRAINED_FROM_LOADER]
-        return sum(len(Window.whole_of(run)) for run in trained)
+        return sum(len(Window.of(run).whole) for run in trained)
 
     with kept_when_stopped(session, bench.guard, delivered):
         _measure(bench, options, session)

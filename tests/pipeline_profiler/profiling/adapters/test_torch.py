@@ -164,7 +164,7 @@ def test_worker_errors_keep_their_traceback_and_the_recorded_batches() -> None:
     with pytest.raises(ValueError, match="sample 13 cannot be decoded"):
         list(rec.watch(DataLoader(Broken(), 4, num_workers=1)))
     run = rec.session().runs[0]
-    assert len(Window.whole_of(run).steps.batch) == 3
+    assert len(Window.of(run).whole.steps.batch) == 3
     assert "sample 13 cannot be decoded" in run.notes[0]
     assert "in DataLoader worker process 0" in run.notes[0]
 
@@ -215,7 +215,7 @@ def test_the_sampler_is_timed_where_no_worker_loads_too(workers: int) -> None:
     rec = Recorder()
     loader = DataLoader(Plain(), 3, sampler=SequentialSampler(range(24)), num_workers=workers)
     assert len(list(rec.watch(loader))) == 8
-    drawn = Window.whole_of(rec.session().runs[0]).spans("sampler")
+    drawn = Window.of(rec.session().runs[0]).whole.spans("sampler")
     assert sorted(drawn["batch"]) == list(range(8)) if workers == 0 else len(drawn["batch"])
 
 

@@ -73,7 +73,7 @@ def test_the_loader_alone_is_timed_in_short_pieces_over_the_run() -> None:
     assert [run.block for run in pieces] == [*range(5)]
     assert [Window.of(run).period_ns for run in pieces] == [10 * MS] * 5
     assert {run.warmup for run in pieces} == {session.plan.warmup}
-    spent = sum(int(Window.whole_of(run).steps.period.sum()) for run in pieces)
+    spent = sum(int(Window.of(run).whole.steps.period.sum()) for run in pieces)
     assert 0.5e9 < spent < 1.6e9
     rates = verdict.diagnose_session(session).as_results()["throughput"]
     assert rates["sentence"] == (
