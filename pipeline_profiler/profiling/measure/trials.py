@@ -16,7 +16,6 @@ from pipeline_profiler.profiling.measure.arms import Bench, run_arm
 from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.watchdog import describe_failure
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.plan import Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
 TRIAL_SHARE = 0.2  # of the budget
@@ -72,7 +71,7 @@ def _tell(bench: Bench, session: Session, advice: Diagnosis) -> None:
     text = f"The trial setting (the real loader with {words}) tests the first advice."
     plan, probes = session.plan, session.probes
     arms = plan.arms if Arm.TRIAL in plan.arms else (*plan.arms, Arm.TRIAL)
-    session.plan = replace(plan, arms=arms, reasons=(*plan.reasons, Reason(text, (Arm.TRIAL,))))
+    session.plan = replace(plan, arms=arms, reasons=(*plan.reasons, text))
     probes.change = dict(advice.change or {})
     promised = _period_ms(session, Arm.WARM) * (1 - advice.share.value)
     probes.promised = (probes.promised or {}) | dict.fromkeys(probes.change, promised)
