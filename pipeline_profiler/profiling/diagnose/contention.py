@@ -117,7 +117,7 @@ def other_programs(e: Evidence, share: Interval | None) -> Diagnosis | None:
 def _quiet_wait(e: Evidence, case: Case, of_step: float) -> float:
     """Return the wait a step (ns) without other programs; `of_step`: what is left of the step."""
     if case.workers:
-        loop = case.loop * of_step
+        loop = case.costs.loop * of_step
         costs = replace(uncrowded(e, case), loop=loop)
         saved = shared_period(e.cores, case, costs) / case.replayed
         return max(0.0, case.period * saved - float(loop.mean()))

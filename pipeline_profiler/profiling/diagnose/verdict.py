@@ -373,7 +373,7 @@ def _sentence(verdict: Verdict, e: Evidence) -> str:
 def _epoch_sentence(e: Evidence) -> str:
     """Return what epoch starts cost, or could cost where the length of an epoch is unknown."""
     starts = [case.window.epoch_start_ns for case in e.cases]
-    start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
+    start, spread = mean_or_nan(starts), mean_or_nan([case.costs.startup for case in e.cases])
     if e.observed or not start > 0:
         return ""
     steps = max(case.window.epoch_steps for case in e.cases)

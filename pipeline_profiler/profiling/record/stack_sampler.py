@@ -219,11 +219,9 @@ class StackSampler:
         phase = self.phase() if self.phase else "worker"
         if phase == "outside":
             return
+        # a thread without an id that only waits may be anybody's
         others = _busy_threads(self.thread_id) if phase == "wait" else []
-        helpers = []
-        if phase == "wait":  # a thread without an id that only waits may be anybody's
-            called = self.calls_back
-            helpers = [f for id_, f in others if _idle(frame) or (called and not id_)]
+        helpers = [f for id_, f in others if _idle(frame) or (self.calls_back and not id_)]
         frames: list[FrameType | None] = [*helpers] or [frame]
         for f in frames:
             self._book(phase, f, weight // len(frames))
