@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 from typing import Any
 
 from pipeline_profiler.profiling.adapters.iterable import Hooked
@@ -133,19 +134,6 @@ def null_loader(loader: Any, batches: int) -> Any:
         return DataLoader(range(batches * size), size, **keep)  # type: ignore[arg-type]
 
 
-class _Kept:
-    """Batches as a dataset: the same few over and over."""
-
-    def __init__(self, batches: list[Any], count: int) -> None:
-        self.batches, self.handed_out = batches, count
-
-    def __len__(self) -> int:
-        return self.handed_out
-
-    def __getitem__(self, index: int) -> Any:
-        return self.batches[index % len(self.batches)]
-
-
 def _as_it_is(batch: Any) -> Any:
     return batch
 
@@ -155,7 +143,7 @@ def kept_loader(loader: Any, batches: list[Any], count: int) -> Any:
     from torch.utils.data import DataLoader
 
     return DataLoader(
-        _Kept(batches, count),  # type: ignore[arg-type]
+        list(islice(cycle(batches), count)),  # type: ignore[arg-type]
         batch_size=None,
         collate_fn=_as_it_is,
         num_workers=1,

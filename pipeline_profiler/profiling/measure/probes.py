@@ -9,8 +9,8 @@ import sys
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
@@ -73,14 +73,11 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
 
 
-class Utilisation:
-    """NVML in the background, twice a second; `mean` is None where there is no NVML."""
-
-    def __init__(self) -> None:
-        self.samples: list[int] = []
-        self._thread: Repeated | None = None
-
-    def __enter__(self) -> Utilisation:
+@contextmanager
+def sample_utilisation() -> Iterator[list[int]]:
+    """Yield the list of a GPU's utilisation (%) by NVML, twice a second; empty without NVML."""
+    samples: list[int] = []
+    with ExitStack() as stack:
         with suppress(Exception):
             import pynvml
 
@@ -89,19 +86,10 @@ class Utilisation:
 
             def look() -> None:
                 with suppress(pynvml.NVMLError):
-                    self.samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
+                    samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
 
-            self._thread = Repeated(look, SAMPLE_S, "nvml")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._thread is not None:
-            self._thread.end()
-
-    @property
-    def mean(self) -> float | None:
-        """Mean share of time in which some kernel ran; None unknown."""
-        return sum(self.samples) / len(self.samples) / 100 if self.samples else None
+            stack.callback(Repeated(look, SAMPLE_S, "nvml").end)
+        yield samples
 
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
@@ -125,12 +113,12 @@ def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:
     recorder.sample_stacks = True
     calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
     sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
-    with Utilisation() if environment.has_cuda() else nullcontext() as symptom:
+    with sample_utilisation() if environment.has_cuda() else nullcontext([]) as samples:
         try:
             drive(bench, bench.loader(), recorder, 400, TimeLimit(stack_seconds(options)))
         finally:
             keep_stacks(recorder, sampler)
-    session.probes.utilisation_symptom = symptom.mean if symptom else None
+    session.probes.utilisation_symptom = statistics.fmean(samples) / 100 if samples else None
     recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
     return recorder.run
 

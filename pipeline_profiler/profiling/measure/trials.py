@@ -41,7 +41,8 @@ def try_first_advice(
             for number in range(MOST_RUNS):
                 if (end - bench.clock()) / 1e9 < seconds:
                     break
-                session.runs.append(run_arm(bench, Arm.TRIAL, number, session, preloaded))
+                run = run_arm(bench, Arm.TRIAL, number, session, preloaded, session.probes.change)
+                session.runs.append(run)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - made for one setting alone
             del session.runs[done:]
             _note_failure(session, advice, error)

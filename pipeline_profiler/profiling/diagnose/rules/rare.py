@@ -282,12 +282,10 @@ def _rare_batches(case: Case) -> Flags:
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
 
-SLOWER = 1.5
-"""Median batch against the others', from which a worker is named: less is not worth a new split."""
+SLOWER = 1.5  # median batch against the others', from which a worker is named
+# share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
+# batches each, less than one in 5,000 is so far off by chance
 SEPARATED = 0.9
-"""Share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
-batches each, less than one in 5,000 is so far off by chance, and a worker that is slow in one of
-two runs only is not. Of a single run twice as many batches count."""
 LEAST_BATCHES = 12
 
 

@@ -27,8 +27,8 @@ def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
     if environment.has_cuda():
         pytest.skip("there is a GPU")
     assert probes.synchronising_lines(lambda: None) is None
-    with probes.Utilisation() as symptom:
-        assert symptom.mean is None
+    with probes.sample_utilisation() as samples:
+        assert samples == []
 
 
 def test_lines_are_counted_per_step_and_only_the_users() -> None:
