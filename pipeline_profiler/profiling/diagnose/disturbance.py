@@ -30,15 +30,6 @@ class Machine:
     left_out: int = 0  # blocks
     blocks: int = 0
 
-    def as_dict(self) -> dict[str, float | int]:
-        """The key `machine` of the results."""
-        return {
-            "others": round(self.others, 3),
-            "foreign": round(self.foreign, 3),
-            "blocks_left_out": self.left_out,
-            "blocks": self.blocks,
-        }
-
 
 def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Machine:
     """Take the disturbed blocks out of `windows`; return what the machine did in the others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -176,13 +176,13 @@ class Conclusion:
             "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
             "stall_with_null": with_floor.as_dict() if with_floor else None,
-            "machine": self.evidence.machine.as_dict(),
+            "machine": asdict(self.evidence.machine),
             "throughput": rates and rates.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
             "contention": self.contention.share and self.contention.share.as_dict(),
             "stall_alone": self.contention.stall_alone and self.contention.stall_alone.as_dict(),
             "contention_sentence": self.contention.sentence,
-            "loading": self.loading and self.loading.as_dict(),
+            "loading": self.loading and asdict(self.loading),
             "together": self.together and self.together.as_dict(),
         }
 
