@@ -180,7 +180,6 @@ class Conclusion:
             "throughput": rates and rates.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
             "contention": self.contention.share and self.contention.share.as_dict(),
-            "stall_alone": self.contention.stall_alone and self.contention.stall_alone.as_dict(),
             "contention_sentence": self.contention.sentence,
             "loading": self.loading and asdict(self.loading),
             "together": self.together and self.together.as_dict(),

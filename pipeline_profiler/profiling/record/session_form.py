@@ -229,7 +229,7 @@ RESULTS = {
     "verdict?": text,
     "predictions?": maybe(_predictions),
     "sentence? epoch_sentence? contention_sentence?": maybe(text),
-    "contention? stall_alone? stall? stall_with_null?": maybe(SHARE),
+    "contention? stall? stall_with_null?": maybe(SHARE),
     "together?": maybe(fields_of({"sentence": text, "share?": NUMBER})),
     "conditions?": maybe(several(fields_of({"name text": text}))),
     "loading?": maybe(fields_of({"sentence": text, "rows": several(fields_of(STAGE))})),
