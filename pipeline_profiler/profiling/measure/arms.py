@@ -248,11 +248,6 @@ def synchronise() -> None:
         sys.modules["torch"].cuda.synchronize()
 
 
-def to_device(tensor: Any) -> Any:
-    """A tensor moved to the GPU (resident batches)."""
-    return tensor.cuda(non_blocking=False)
-
-
 class Shadow:
     """The shadow loader: the real one, drained by a thread at one batch a step, and dropped."""
 
@@ -458,7 +453,7 @@ def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any
 def _placed(arm: Arm, preloaded: Preloaded) -> Preloaded:
     """On the device, or where the loader put them: pageable memory costs more than pinned."""
     on_device = arm == Arm.RESIDENT and environment.has_cuda()
-    return preloaded.moved(to_device) if on_device else preloaded
+    return preloaded.moved(lambda tensor: tensor.cuda()) if on_device else preloaded
 
 
 def _run_cycle(bench: Bench, recorder: Recorder, total: int, preloaded: Preloaded) -> None:

@@ -168,6 +168,6 @@ def test_the_synchronising_line_is_named() -> None:
 @gpu
 def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
     kept = Preloaded([{"x": torch.zeros(4)}])
-    assert kept.moved(arms.to_device).hand_out(0)["x"].is_cuda
+    assert kept.moved(lambda tensor: tensor.cuda()).hand_out(0)["x"].is_cuda
     given = as_given({"pinned": torch.zeros(4).pin_memory(), "pageable": torch.zeros(4)})
     assert (given["pinned"].is_pinned(), given["pageable"].is_pinned()) == (True, False)
