@@ -64,7 +64,6 @@ class TriedIntervention(TypedDict, total=False):
     name: str
     why: str
     how: str
-    op: str
     baseline_ms: float
     period_ms: float
     spread: float

@@ -248,7 +248,7 @@ RESULTS = {
 }
 OPERATION = {"operation": text, "ms total_ms first_ms visits": number}
 INTERVENTION = {
-    "name why how op?": text,
+    "name why how": text,
     "baseline_ms period_ms": above_zero,
     "spread": number,
     "repeats?": COUNT,

@@ -404,6 +404,6 @@ def intervention(e: Evidence) -> Diagnosis | None:
         f"{row['name']}: {row['why']} (tried: {row['baseline_ms']:.1f} ms a step becomes "
         f"{row['period_ms']:.1f} ms)",
         Interval(gain, gain - spread, gain + spread, int(row.get("repeats", 1))),
-        {"baseline_ms": row["baseline_ms"], "period_ms": row["period_ms"], "op": row.get("op", "")},
+        {"baseline_ms": row["baseline_ms"], "period_ms": row["period_ms"]},
         row["how"],
     )
