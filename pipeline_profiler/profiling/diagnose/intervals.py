@@ -92,7 +92,8 @@ def geometric_mean(values: Iterable[float], miss: float = MISS) -> Interval:
     """Student's interval of a mean of positive values over repeats, by their logarithms."""
     logs = mean_interval([math.log(value) for value in values], miss)
     ends = (logs.value, logs.low, logs.high)
-    return Interval(*(math.inf if end > MOST_LOG else math.exp(end) for end in ends), logs.n)
+    value, low, high = (math.inf if end > MOST_LOG else math.exp(end) for end in ends)
+    return Interval(value, low, high, logs.n)
 
 
 def saved_share(pairs: Sequence[tuple[float, float]], miss: float = MISS) -> Interval:

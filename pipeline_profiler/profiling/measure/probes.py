@@ -9,8 +9,8 @@ import sys
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
@@ -73,23 +73,21 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
 
 
-@contextmanager
-def sample_utilisation() -> Iterator[list[int]]:
-    """Yield the list of a GPU's utilisation (%) by NVML, twice a second; empty without NVML."""
+def sample_utilisation(stack: ExitStack) -> list[int]:
+    """Return a GPU's utilisation (%), which NVML adds to twice a second until `stack` ends."""
     samples: list[int] = []
-    with ExitStack() as stack:
-        with suppress(Exception):
-            import pynvml
+    with suppress(Exception):
+        import pynvml
 
-            pynvml.nvmlInit()
-            card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
 
-            def look() -> None:
-                with suppress(pynvml.NVMLError):
-                    samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
+        def look() -> None:
+            with suppress(pynvml.NVMLError):
+                samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
 
-            stack.callback(Repeated(look, SAMPLE_S, "nvml").end)
-        yield samples
+        stack.callback(Repeated(look, SAMPLE_S, "nvml").end)
+    return samples
 
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
@@ -113,7 +111,8 @@ def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:
     recorder.sample_stacks = True
     calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
     sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
-    with sample_utilisation() if environment.has_cuda() else nullcontext([]) as samples:
+    with ExitStack() as stack:
+        samples = sample_utilisation(stack) if environment.has_cuda() else []
         try:
             drive(bench, bench.loader(), recorder, 400, TimeLimit(stack_seconds(options)))
         finally:

@@ -1,6 +1,7 @@
 """The CUDA path: pure parts everywhere, the rest where there is a GPU."""
 
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +28,8 @@ def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
     if environment.has_cuda():
         pytest.skip("there is a GPU")
     assert probes.synchronising_lines(lambda: None) is None
-    with probes.sample_utilisation() as samples:
-        assert samples == []
+    with ExitStack() as stack:
+        assert probes.sample_utilisation(stack) == []
 
 
 def test_lines_are_counted_per_step_and_only_the_users() -> None:
