@@ -58,7 +58,7 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.watchdog import Guard, kept_when_stopped
-from pipeline_profiler.profiling.record.plan import Plan, Reason
+from pipeline_profiler.profiling.record.plan import Plan
 from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
 from pipeline_profiler.profiling.record.stages import Clock
 
@@ -518,7 +518,7 @@ def _guard_cells(sweep: SweepState, cells: Sequence[Cell], work: Callable[[], No
 
 def fill_session(session: Session, sweep: SweepState) -> None:
     """Everything measured so far, and what follows from it."""
-    session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
+    session.plan = Plan(reasons=tuple(dict.fromkeys(sweep.reasons)))
     session.results |= as_results(summarise(collect_measurement(sweep)))
 
 

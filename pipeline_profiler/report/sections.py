@@ -311,7 +311,7 @@ def unexplained(session: Session) -> str:
 def _conditions(session: Session) -> Section:
     env, plan = session.environment, session.plan
     found = [(c["name"], c["text"]) for c in session.results.get("conditions") or []]
-    found += [("plan", reason.sentence) for reason in plan.reasons]
+    found += [("plan", reason) for reason in plan.reasons]
     found += [(k.replace("_", " "), _shown(k, v)) for k, v in env.items() if k != "command"]
     runs = session.arm(Arm.WARM) or session.arm(Arm.PILOT)
     found += [("loader", _shown("loader", runs[0].config))] if runs else []

@@ -95,10 +95,8 @@ def made_run(rows: Sequence[dict[str, Any]], arm: Arm = Arm.WARM, **config: Any)
         values = {
             "batch": batch,
             "worker": worker,
-            "tag": batch,
             "samples": row.get("samples", 8),
             "slow_ns": ns(row.get("slow", 0)),
-            "slow_cpu": 0,
             "read_bytes": 0,
             "read_chars": 0,
             "gc_ns": ns(row.get("gc", 0)),
@@ -109,7 +107,7 @@ def made_run(rows: Sequence[dict[str, Any]], arm: Arm = Arm.WARM, **config: Any)
         for name in BATCH_COLUMNS:
             run.batches[name].append(values[name])
         run.slow_keys.append(batch)
-        run.slow.append({"key": batch, "wall_ns": values["slow_ns"], "cpu_ns": 0, "batch": batch})
+        run.slow.append({"key": batch, "wall_ns": values["slow_ns"]})
     return run
 
 

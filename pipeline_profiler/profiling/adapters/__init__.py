@@ -5,12 +5,14 @@ The framework is already imported when its loader exists, so nothing is imported
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from pipeline_profiler.profiling.adapters import iterable
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.session import ProfileError
+
+MODULES = {"torch": "torch_loader", "tf": "tf_data", "iterable": "iterable"}
 
 
 def kind_of(loader: Any) -> str:
@@ -31,16 +33,7 @@ def kind_of(loader: Any) -> str:
 
 def module_for(loader: Any) -> ModuleType:
     """The adapter module for `loader`, imported now and not before."""
-    kind = kind_of(loader)
-    if kind == "torch":
-        from pipeline_profiler.profiling.adapters import torch_loader
-
-        return torch_loader
-    if kind == "tf":
-        from pipeline_profiler.profiling.adapters import tf_data
-
-        return tf_data
-    return iterable
+    return import_module(f"{__name__}.{MODULES[kind_of(loader)]}")
 
 
 def attach(loader: Any, recorder: Any) -> Source:

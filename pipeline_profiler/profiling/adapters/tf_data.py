@@ -103,7 +103,7 @@ def repeated_batch(batch: Any, batches: int) -> Any:
 
 
 def rebuild(dataset: Any, changes: dict[str, Any]) -> None:
-    """No setting of a loader is one of a graph: `tf_graph.apply` rebuilds it with a change."""
+    """No setting of a loader is one of a graph: `tf_graph` rebuilds it with a change."""
 
 
 UNTOLD = (

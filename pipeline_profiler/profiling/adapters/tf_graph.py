@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -133,7 +132,6 @@ SHORT_EPOCH = 100
 LEAST_TIMED = 4  # steps
 LEAST_SPREAD = 0.03  # half width of a gain: two short repeats agree by chance
 ONE_SPREAD = 0.1  # of a gain that was timed once
-FIRST_ELEMENT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -211,50 +209,12 @@ def _cache(dataset: Any) -> Any | None:
     return dataset.take(CACHE_BATCHES).cache()
 
 
-def _service(dataset: Any) -> Any | None:
-    import tensorflow as tf
-
-    if calls_python(dataset):
-        raise ProfileError("the dataset calls Python (py_function), which no other machine can run")
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-    distributed = dataset.apply(
-        service.distribute(processing_mode="parallel_epochs", service=dispatcher.target)
-    )
-    distributed._profiler_servers = (dispatcher, worker)  # alive as long as the dataset
-    return distributed
-
-
-def calls_python(dataset: Any) -> bool:
-    """Return whether a function of the graph, or of a nested dataset, calls Python.
-
-    Stopping such a graph deadlocks with the server that runs Python.
-    """
-    for graph in _graphs(dataset):
-        # its own operations, and those of the functions it calls; a generator's Python sits in
-        # functions of the GeneratorDataset inside its flat_map
-        own = graph.as_graph_def()
-        nodes = [*own.node, *(node for f in own.library.function for node in f.node_def)]
-        if any("PyFunc" in node.op or node.op == "GeneratorDataset" for node in nodes):
-            return True
-    return False
-
-
 def from_generator(dataset: Any) -> bool:
     """Whether a Python generator makes its elements, one at a time."""
-    return any(
-        op.type == "GeneratorDataset" for graph in _graphs(dataset) for op in graph.get_operations()
-    )
-
-
-def _graphs(dataset: Any) -> Iterator[Any]:
-    for op in prefixes(dataset):
-        wrapper = getattr(op, "_map_func", None)
-        graph = getattr(getattr(wrapper, "function", None), "graph", None)
-        if graph is not None:
-            yield graph
+    functions = (getattr(op, "_map_func", None) for op in prefixes(dataset))
+    graphs = [getattr(getattr(f, "function", None), "graph", None) for f in functions]
+    operations = (op for graph in graphs if graph is not None for op in graph.get_operations())
+    return any(op.type == "GeneratorDataset" for op in operations)
 
 
 def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:
@@ -282,7 +242,6 @@ def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:
     return build
 
 
-SERVICE = "tf.data service"
 INTERVENTIONS: tuple[Intervention, ...] = (
     Intervention(
         "prefetch",
@@ -314,12 +273,6 @@ INTERVENTIONS: tuple[Intervention, ...] = (
         "dataset.cache() after the last deterministic map (or cache(FILE) when it exceeds memory)",
         _cache,
     ),
-    Intervention(
-        SERVICE,
-        "the preparation does not keep up in this process",
-        "tf.data service with workers on other machines",
-        _service,
-    ),
 )
 
 
@@ -332,16 +285,14 @@ def try_all(
     clock: Clock = time.perf_counter_ns,
     seed: int = 0,
     limit_s: float = math.inf,
-    but: tuple[str, ...] = (),
 ) -> tuple[list[TriedIntervention], list[str]]:
     """Return (one row per tried intervention, sentences about those that could not be tried).
 
-    Interventions named in `but` are left out. Each repeat runs the dataset and each other change
-    for `seconds`, in random order after the first one. After `limit_s` no run begins,
-    nor shortly before it one that takes longer than usual.
+    Each repeat runs the dataset and each change for `seconds`, in random order after the first one.
+    After `limit_s` no run begins, nor shortly before it one that takes longer than usual.
     """
     end, rng, rounds = clock() + limit_s * 1e9, random.Random(seed), []
-    changes, notes = _changes(dataset, fields, but)
+    changes, notes = _changes(dataset, fields)
     for number in range(repeats):
         begun, times = clock(), dict[Intervention | None, float]()
         order: list[tuple[Intervention | None, Any]] = [(None, dataset), *changes]
@@ -367,11 +318,11 @@ def _longer_ns(dataset: Any, period_ms: float) -> float:
 
 
 def _changes(
-    dataset: Any, fields: tuple[str, ...], but: tuple[str, ...]
+    dataset: Any, fields: tuple[str, ...]
 ) -> tuple[list[tuple[Intervention, Any]], list[str]]:
     """Every intervention that applies with its dataset, and why the others could not be tried."""
     changes, notes = [], []
-    offers = [offer for offer in INTERVENTIONS if offer.name not in but]
+    offers = [*INTERVENTIONS]
     if fields:
         why = f"the step never touches {', '.join(fields)}"
         how = "drop the fields with a map before the costly one"
@@ -380,31 +331,12 @@ def _changes(
         try:
             changed = offer.build(dataset)
             if changed is not None:
-                _first_element(changed)  # a graph that cannot run says so here
+                next(iter(changed), None)  # a graph that cannot run says so here
                 changes.append((offer, changed))
         except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds
             why = (str(error).splitlines() or [type(error).__name__])[0]
             notes.append(f"{offer.name} could not be tried: {why}")
     return changes, notes
-
-
-def _first_element(dataset: Any) -> None:
-    """One element within a time limit; a service that cannot serve would wait for ever."""
-    failed: list[Exception] = []
-
-    def fetch() -> None:
-        try:
-            next(iter(dataset), None)
-        except Exception as error:  # noqa: BLE001 - handed to the caller's thread
-            failed.append(error)
-
-    thread = threading.Thread(target=fetch, daemon=True)
-    thread.start()
-    thread.join(FIRST_ELEMENT_S)
-    if thread.is_alive():
-        raise ProfileError(f"no element within {FIRST_ELEMENT_S:.0f} s")
-    if failed:
-        raise failed[0]
 
 
 def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> TriedIntervention:

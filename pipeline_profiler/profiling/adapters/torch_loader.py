@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 from typing import Any
 
 from pipeline_profiler.profiling.adapters.iterable import Hooked
@@ -23,7 +24,6 @@ from pipeline_profiler.profiling.adapters.torch_worker import (
 from pipeline_profiler.profiling.record.recorder import Delivery, Source
 from pipeline_profiler.profiling.record.session import ProfileError
 
-PRIVATE = ("_task_info", "_rcvd_idx", "_send_idx", "_tasks_outstanding", "_data_queue")
 _MANY_WORKERS = "This DataLoader will create .* worker processes in total"
 
 
@@ -39,8 +39,6 @@ class TorchSource(Source):
         super().__init__(watched, describe(loader))
         self.loader = loader
         self._builds_itself = False
-        self._probed = False
-        self._tells = False
 
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
@@ -52,22 +50,6 @@ class TorchSource(Source):
                 "not measured; use `with stage(...)` in the dataset, or a plain DataLoader."
             )
         return batch, delivery
-
-    def depth(self, iterator: Any) -> tuple[int, int] | None:
-        """(arrived out of order, outstanding) from torch's private fields, where it has them."""
-        if not self._probed:
-            self._probed = True
-            missing = [name for name in PRIVATE if not hasattr(iterator, name)]
-            self._tells = not missing
-            if missing and self.config["workers"]:
-                self.notes.append(
-                    f"This torch's iterator has no {', '.join(missing)}: live queue depth is "
-                    "not measured; readiness is still exact, from the batches' own stamps."
-                )
-        if not self._tells:
-            return None
-        early = sum(1 for info in iterator._task_info.values() if len(info) == 2)
-        return early, iterator._tasks_outstanding
 
 
 class _Quiet:
@@ -152,19 +134,6 @@ def null_loader(loader: Any, batches: int) -> Any:
         return DataLoader(range(batches * size), size, **keep)  # type: ignore[arg-type]
 
 
-class _Kept:
-    """Batches as a dataset: the same few over and over."""
-
-    def __init__(self, batches: list[Any], count: int) -> None:
-        self.batches, self.handed_out = batches, count
-
-    def __len__(self) -> int:
-        return self.handed_out
-
-    def __getitem__(self, index: int) -> Any:
-        return self.batches[index % len(self.batches)]
-
-
 def _as_it_is(batch: Any) -> Any:
     return batch
 
@@ -174,7 +143,7 @@ def kept_loader(loader: Any, batches: list[Any], count: int) -> Any:
     from torch.utils.data import DataLoader
 
     return DataLoader(
-        _Kept(batches, count),  # type: ignore[arg-type]
+        list(islice(cycle(batches), count)),  # type: ignore[arg-type]
         batch_size=None,
         collate_fn=_as_it_is,
         num_workers=1,

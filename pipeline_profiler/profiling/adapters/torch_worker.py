@@ -44,8 +44,8 @@ class _Loading:
 
     def reset(self) -> None:
         self.open = False
-        self.tag, self.samples = -1, 0
-        self.slow: tuple[int, int, int | str] = (0, 0, -1)
+        self.samples = 0
+        self.slow: tuple[int, int | str] = (0, -1)
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         now = time.perf_counter_ns()
@@ -54,11 +54,11 @@ class _Loading:
         elif self._gc_start:
             self.gc_ns += now - self._gc_start
 
-    def begin(self, tag: int) -> None:
+    def begin(self) -> None:
         if self.open:
             return
         self.reset()
-        self.open, self.tag, self.gc_ns = True, tag, 0
+        self.open, self.gc_ns = True, 0
         if self.worker != MAIN:  # in the trainer the sampler has just drawn this batch
             self.timer.collect()
         self._before = (*self._clocks(), *self.counters.io())
@@ -70,11 +70,11 @@ class _Loading:
             return -1, -1
         return self.counters.queued_ns(), time.process_time_ns()
 
-    def sample(self, key: Any, wall: int, cpu: int) -> None:
+    def sample(self, key: Any, wall: int) -> None:
         """Book one sample; the slowest of the batch is kept by name."""
         self.samples += 1
         if wall > self.slow[0]:
-            self.slow = (wall, cpu, _key(key))
+            self.slow = (wall, _key(key))
 
     def finish(self) -> BatchTrace:
         cpu = self.timer.cpu() - self._cpu
@@ -85,8 +85,8 @@ class _Loading:
         # recvs on sockets do not show in /proc: what the hooks saw counts where it is more
         chars = max(chars, self.timer.received) if chars >= 0 else chars
         return BatchTrace(
-            *(self.worker, self.tag, self._start, wall, cpu, queued, process),
-            *(self.timer.collect(), self.samples, self.slow[2], self.slow[0], self.slow[1]),
+            *(self.worker, self._start, wall, cpu, queued, process),
+            *(self.timer.collect(), self.samples, self.slow[1], self.slow[0]),
             *(device, chars, self.gc_ns, self.sampler.drain() if self.sampler else ()),
         )
 
@@ -118,12 +118,6 @@ def _key(key: Any) -> int | str:
         return str(key)[:80]
 
 
-class TaggedIndices(list[Any]):
-    """A batch of indices that knows its number; a plain list to every fetcher."""
-
-    tag = -1
-
-
 class DatasetProxy(Proxy):
     """The user's dataset with each sample timed; attributes read and write through."""
 
@@ -138,12 +132,12 @@ class DatasetProxy(Proxy):
     def __len__(self) -> int:
         return len(self._inner)
 
-    def _start(self, tag: int = -1) -> _Loading:
+    def _start(self) -> _Loading:
         state = _loading(self._sample_stacks)
         if not self.__dict__["_hooked"] and state.worker != MAIN:
             stage_hooks.hook_dataset(self._inner)
             self.__dict__["_hooked"] = True
-        state.begin(tag)
+        state.begin()
         return state
 
     def __getitem__(self, index: Any) -> Any:
@@ -152,7 +146,7 @@ class DatasetProxy(Proxy):
         try:
             return self._inner[index]
         finally:
-            state.sample(index, *state.timer.leave())
+            state.sample(index, state.timer.leave())
 
     def _each(self, state: _Loading, indices: Any) -> list[Any]:
         """Return the samples of a batch in one stage, with wall time for each sample."""
@@ -167,20 +161,19 @@ class DatasetProxy(Proxy):
                 keys.append(index)
         state.samples = len(walls)
         slow = max(walls, default=0)
-        state.slow = (slow, -1, _key(keys[walls.index(slow)]) if walls else -1)
+        state.slow = (slow, _key(keys[walls.index(slow)]) if walls else -1)
         return rows
 
     def __getitems__(self, indices: Any) -> Any:
-        state = self._start(getattr(indices, "tag", -1))
+        state = self._start()
         if not getattr(self._inner, "__getitems__", None):
             return self._each(state, indices)
         state.timer.enter("getitem")
         try:
             return self._inner.__getitems__(indices)
         finally:
-            wall, cpu = state.timer.leave()
             state.samples = len(indices)
-            state.slow = (wall // max(1, len(indices)), cpu // max(1, len(indices)), -1)
+            state.slow = (state.timer.leave() // max(1, len(indices)), -1)
 
     def __iter__(self) -> Iterator[Any]:
         # the fetcher calls iter() once an epoch: what a cut-off epoch left open is dropped, and a
@@ -197,8 +190,8 @@ class DatasetProxy(Proxy):
             except StopIteration:
                 return
             finally:
-                wall, cpu = state.timer.leave()
-            state.sample(_path_in(sample) or number, wall, cpu)
+                wall = state.timer.leave()
+            state.sample(_path_in(sample) or number, wall)
             number += 1
             yield sample
 
@@ -261,28 +254,24 @@ class CollateProxy:
     def __call__(self, samples: Any) -> Parcel:
         """Call what is wrapped, timed."""
         state = _loading(self.sample_stacks)
-        state.begin(-1)  # no-op unless the dataset could not be proxied
+        state.begin()  # no-op unless the dataset could not be proxied
         with stage("collate"):
             batch = self.collate(samples)
         return Parcel(batch, state.finish())
 
 
 class SamplerProxy(Proxy):
-    """The user's (batch) sampler: numbers each batch and books the time it takes in the trainer."""
+    """The user's (batch) sampler: books the time that it takes in the trainer."""
 
     def __len__(self) -> int:
         return len(self._inner)
 
     def __iter__(self) -> Iterator[Any]:
-        indices, number = iter(self._inner), 0
+        indices = iter(self._inner)
         while True:
             try:
                 with stage("sampler"):
                     item = next(indices)
             except StopIteration:
                 return
-            if type(item) is list:
-                item = TaggedIndices(item)
-                item.tag = number
-            number += 1
             yield item

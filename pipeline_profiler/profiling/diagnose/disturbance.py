@@ -7,8 +7,9 @@ loader's work, so a mean would not remove them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from pipeline_profiler.profiling.diagnose.window import Window, Windows
@@ -29,20 +30,6 @@ class Machine:
     left_out: int = 0  # blocks
     blocks: int = 0
 
-    def as_dict(self) -> dict[str, float | int]:
-        """The key `machine` of the results."""
-        return {
-            "others": round(self.others, 3),
-            "foreign": round(self.foreign, 3),
-            "blocks_left_out": self.left_out,
-            "blocks": self.blocks,
-        }
-
-
-def share_of_others(environment: Mapping[str, Any]) -> float:
-    """Share of the cores that other programs and other virtual machines took, where measured."""
-    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
-
 
 def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Machine:
     """Take the disturbed blocks out of `windows`; return what the machine did in the others."""
@@ -53,10 +40,11 @@ def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Mac
         windows.leave_out(frozenset(bad))
     used = windows.arm(*SPLIT_ORDER)
     taken = [share for window in used if (share := _others(window)) is not None]
-    foreign = [share for window in used if (share := _foreign(window)) is not None]
+    foreign = [_foreign(window) for window in used if _others(window) is not None]
+    told = sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
     return Machine(
-        others=_mean(taken) if taken else share_of_others(environment),
-        foreign=_mean(foreign) if foreign else 0.0,
+        others=fmean(taken) if taken else told,
+        foreign=fmean(foreign) if foreign else 0.0,
         left_out=len(windows.left_out),
         blocks=len(blocks),
     )
@@ -73,11 +61,11 @@ def is_disturbed(window: Window) -> bool:
     if others is not None and others >= DISTURBED:
         return True
     totals = window.run.totals
-    queued = _share(window, "main_queued_ns")
-    if window.run.arm not in IN_HAND or queued is None:
+    queued, length = totals.get("main_queued_ns", 0), totals.get("window_ns", 0)
+    if window.run.arm not in IN_HAND or not length or queued < QUEUED * length:
         return False
     beside = totals["own_cpu_ns"] - totals["main_cpu_ns"] + totals["children_cpu_ns"]
-    return queued >= QUEUED and beside < ALONE * totals["window_ns"]
+    return beside < ALONE * length
 
 
 def _others(window: Window) -> float | None:
@@ -87,21 +75,8 @@ def _others(window: Window) -> float | None:
     return (totals["others_ns"] + totals.get("steal_ns", 0)) / totals["cores_ns"]
 
 
-def _foreign(window: Window) -> float | None:
+def _foreign(window: Window) -> float:
     totals = window.run.totals
-    if _others(window) is None:
-        return None
     others = totals["others_ns"] + totals.get("steal_ns", 0)
     own = totals.get("own_cpu_ns", 0) + totals.get("children_cpu_ns", 0)
     return others / max(1, others + own)
-
-
-def _share(window: Window, name: str) -> float | None:
-    totals = window.run.totals
-    return (
-        totals[name] / totals["window_ns"] if totals.get("window_ns") and name in totals else None
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

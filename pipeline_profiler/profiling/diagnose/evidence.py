@@ -58,10 +58,6 @@ class Case:
     costs: predict.Costs
     fetch: Floats
     lag: Floats
-    loop: Floats
-    overhead: float
-    ready: float
-    startup: float  # a step
     workers: int
     prefetch: int
     in_order: bool
@@ -70,18 +66,19 @@ class Case:
 
     def play(self, startup: float | None = None, **changes: Any) -> float:
         """Period of the replay with some inputs exchanged."""
-        kept = ("fetch", "workers", "prefetch", "loop", "overhead", "ready", "in_order")
-        inputs = {name: getattr(self, name) for name in kept} | {"serialise": self.lag} | changes
+        own = {name: getattr(self, name) for name in ("fetch", "workers", "prefetch", "in_order")}
+        costs = {name: getattr(self.costs, name) for name in ("loop", "overhead", "ready")}
+        inputs = own | costs | {"serialise": self.lag} | changes
         # a short window again and again: the edges of the replay shall not decide
         often = -(-REPLAYED // max(1, len(inputs["fetch"])))
         inputs["fetch"] = np.tile(inputs["fetch"], often)
-        period = predict.replay(**inputs).beside(self.costs.device).period
-        return period + (self.startup if startup is None else startup)
+        period = max(predict.replay(**inputs), self.costs.device)
+        return period + (self.costs.startup if startup is None else startup)
 
     @property
     def step_ns(self) -> float:
         """What a step takes, on the host or on its device."""
-        return max(float(self.loop.mean()), self.costs.device)
+        return max(float(self.costs.loop.mean()), self.costs.device)
 
     @cached_property
     def replayed(self) -> float:
@@ -119,10 +116,6 @@ def make_case(window: Window, labels: Mapping[str, float]) -> Case:
         costs=costs,
         fetch=fetch.astype(float),
         lag=np.zeros(len(fetch)) if serial else np.maximum(costs.serialise, 0.0),
-        loop=costs.loop,
-        overhead=0.0 if serial else costs.overhead,
-        ready=0.0 if serial else costs.ready,
-        startup=costs.startup,
         workers=0 if serial else workers,
         prefetch=max(1, int(config.get("prefetch") or 1)),
         in_order=bool(config.get("in_order", True)),
@@ -623,12 +616,6 @@ def _null_latency_ns(windows: Windows) -> float:
 def _periods(windows: Windows, arm: Arm) -> list[float]:
     values = [window.epoch_period_ns for window in windows.arm(arm)]
     return [v for v in values if math.isfinite(v) and v > 0]
-
-
-def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
-    """(period of `low`, period of `high`) of every block that has both arms, ns."""
-    first, second = windows.periods(low), windows.periods(high)
-    return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
 
 
 @dataclass(frozen=True)

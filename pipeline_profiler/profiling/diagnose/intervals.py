@@ -91,18 +91,16 @@ def mean_interval(values: Sequence[float], miss: float = MISS) -> Interval:
 def geometric_mean(values: Iterable[float], miss: float = MISS) -> Interval:
     """Student's interval of a mean of positive values over repeats, by their logarithms."""
     logs = mean_interval([math.log(value) for value in values], miss)
-    return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.n)
+    ends = (logs.value, logs.low, logs.high)
+    value, low, high = (math.inf if end > MOST_LOG else math.exp(end) for end in ends)
+    return Interval(value, low, high, logs.n)
 
 
 def saved_share(pairs: Sequence[tuple[float, float]], miss: float = MISS) -> Interval:
     """1 - first / second over pairs of positive periods, averaged as logarithms."""
-    logs = mean_interval([math.log(first / second) for first, second in pairs], miss)
-    value, low, high = (_one_less_exp(end) for end in (logs.value, logs.high, logs.low))
-    return Interval(value, low, high if logs.n > 1 else math.inf, logs.n)
-
-
-def _one_less_exp(log: float) -> float:
-    return -math.inf if log > MOST_LOG else 1 - math.exp(log)
+    left = geometric_mean((first / second for first, second in pairs), miss)
+    high = 1 - left.low if left.n > 1 else math.inf
+    return Interval(1 - left.value, 1 - left.high, high, left.n)
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float]) -> Interval:

@@ -67,11 +67,9 @@ def _relieved_period(e: Evidence, reliefs: Sequence[Relief], case: Case) -> floa
     if (workers := merged.pop("workers", None)) is None:
         return case.play(**merged)
     ratio = float(np.sum(merged.get("fetch", case.fetch)) / max(float(case.fetch.sum()), 1.0))
-    costs = case.costs
-    costs = replace(costs, cpu=costs.cpu * ratio, blocked=costs.blocked * ratio)
-    startup = merged.get("startup", case.startup)
-    changed = replace(case, costs=costs, startup=startup)
-    return with_workers(e, changed, workers)
+    costs, startup = case.costs, merged.get("startup", case.costs.startup)
+    costs = replace(costs, cpu=costs.cpu * ratio, blocked=costs.blocked * ratio, startup=startup)
+    return with_workers(e, replace(case, costs=costs), workers)
 
 
 def _merged(name: str, known: Any, value: Any, case: Case) -> Any:

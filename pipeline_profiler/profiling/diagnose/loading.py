@@ -7,7 +7,7 @@ has advice but no cost of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,6 @@ class Loading:
     ms: float
     sentence: str
     rows: tuple[LoadingRow, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The key `loading` of the results."""
-        return asdict(self)
 
 
 def describe_loading(e: Evidence) -> Loading | None:

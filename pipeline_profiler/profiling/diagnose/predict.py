@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ class Costs:
     loop_cpu: float
     overhead: float  # from sent to delivered when the trainer waits: pipe, wake-up, receipt
     ready: float  # next() when the batch has long been sent: receipt alone
-    overhead_serial: float  # the same with num_workers=0
     startup: float = 0.0  # extra wait on the first batch of an epoch, spread over all steps
     device: float = 0.0  # what a GPU takes for a step, while the host goes on
 
@@ -41,18 +40,6 @@ class Costs:
     def fetch(self) -> Floats:
         """Worker time a batch on an idle machine."""
         return self.blocked + self.cpu
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What the model says: mean period, waits a step (ns)."""
-
-    period: float
-    wait: Floats
-
-    def beside(self, device: float) -> Replay:
-        """The same with a device that takes at least so long for a step."""
-        return replace(self, period=max(self.period, device))
 
 
 def measured_costs(timed: Window) -> Costs:
@@ -65,25 +52,15 @@ def measured_costs(timed: Window) -> Costs:
         normal = window.normal
         wait, cpu = window.wait[normal], np.maximum(window.wait_cpu[normal], 0).astype(float)
         blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
-        return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup, timed.device_ns)
-    steady = ~window.first
+        return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, startup, timed.device_ns)
     cpu = np.minimum(batches.cpu, batches.fetch).astype(float)
     queued = np.maximum(batches.queued, 0)
     # delay behind the loader's own crowd is predicted; what a foreign load adds stays a delay
     own = cpu * (_own_crowd(cpu, loop_cpu, timed) - 1)
     blocked = np.maximum(batches.fetch - cpu - np.minimum(queued, own), 0.0)
     lag = np.maximum(batches.sent - batches.start - batches.fetch, 0).astype(float)
-    late, ready = _overheads(window, batches)
-    fetched = dict(zip(batches.batch.tolist(), batches.fetch.tolist(), strict=True))
-    aligned = np.array([fetched.get(int(b), 0) for b in window.batch], np.int64)
-    waits = np.maximum(window.wait - aligned, 0)[steady]
-    serial = float(waits.mean()) if len(waits) else 0.0  # a new iterator each step: none is steady
-    return Costs(
-        *(blocked, cpu, lag, loop, loop_cpu),
-        *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),
-        startup,
-        timed.device_ns,
-    )
+    late, ready = (0.0, 0.0) if timed.in_main else _overheads(window, batches)
+    return Costs(blocked, cpu, lag, loop, loop_cpu, late, ready, startup, timed.device_ns)
 
 
 def _own_crowd(cpu: Floats, loop_cpu: float, timed: Window) -> float:
@@ -120,52 +97,48 @@ def replay(
     serialise: Floats | float = 0.0,
     in_order: bool = True,
     ready: float | None = None,
-) -> Replay:
-    """Play the loader for len(fetch) batches, times in one unit; drops the first w*P batches."""
+) -> float:
+    """Return the mean period of len(fetch) batches without the first w*P; times in one unit."""
     n = len(fetch)
     step = np.resize(np.atleast_1d(np.asarray(loop, float)), n)
     lag = np.resize(np.atleast_1d(np.asarray(serialise, float)), n)
     if workers <= 0:
-        wait = np.asarray(fetch, float) + overhead
-        return Replay(float((wait + step).mean()), wait)
+        return float((np.asarray(fetch, float) + overhead + step).mean())
     play = _in_order if in_order else _any_order
     costs = (overhead, overhead if ready is None else ready)
-    rows = play(fetch.tolist(), lag.tolist(), step.tolist(), workers, prefetch, costs)
+    got = play(fetch.tolist(), lag.tolist(), step.tolist(), workers, prefetch, costs)
     # the first w*P batches are dispatched at once, before anything waits: they are no steady state
     skip = min(workers * prefetch, n // 3)
-    got, wait = rows[skip:, 0], rows[skip:, 1]
     # the period of the last step counts too: it ends where a further next() would begin
-    span = got[-1] + step[-1] - (rows[skip - 1, 0] + step[skip - 1] if skip else 0.0)
-    return Replay(float(span / len(got)), wait)
+    span = got[-1] + step[-1] - (got[skip - 1] + step[skip - 1] if skip else 0.0)
+    return float(span / (n - skip))
 
 
 def _in_order(
     fetch: Times, lag: Times, step: Times, w: int, p: int, costs: tuple[float, float]
-) -> Floats:
-    """(delivered, waited) of each batch; `costs`: of a late batch and of one that was there."""
+) -> Times:
+    """Delivery of each batch; `costs`: of a late batch and of one that was there."""
     (late, at_hand), slots, now = costs, w * p, 0.0
-    free, got, rows = [0.0] * w, [0.0] * len(fetch), []
+    free, got = [0.0] * w, [0.0] * len(fetch)
     for j, cost in enumerate(fetch):
         # an index is sent out when the batch w*P before it was taken
         dispatched = got[j - slots] if j >= slots else 0.0
         done = max(free[j % w], dispatched) + cost
         free[j % w] = done
         # either the batch was there (receipt alone) or the trainer waits for pickling and hand-over
-        entry = now
-        got[j] = max(entry + at_hand, done + lag[j] + late)
-        rows.append((got[j], got[j] - entry))
+        got[j] = max(now + at_hand, done + lag[j] + late)
         now = got[j] + step[j]
-    return np.array(rows)
+    return got
 
 
 def _any_order(
     fetch: Times, lag: Times, step: Times, w: int, p: int, costs: tuple[float, float]
-) -> Floats:
+) -> Times:
     """in_order=False, approximately: a new index goes to the worker with the fewest tasks."""
     (late, at_hand), now, n = costs, 0.0, len(fetch)
     free, held = [0.0] * w, [0] * w
     pending: list[tuple[float, int]] = []
-    rows: list[tuple[float, float]] = []
+    got: Times = []
     sent = 0
 
     def dispatch(at: float) -> None:
@@ -184,11 +157,10 @@ def _any_order(
     for j in range(n):
         ready, k = heapq.heappop(pending)
         held[k] -= 1
-        got = max(now + at_hand, ready + late)
-        rows.append((got, got - now))
-        now = got + step[j]
-        dispatch(got)
-    return np.array(rows)
+        got.append(max(now + at_hand, ready + late))
+        now = got[j] + step[j]
+        dispatch(got[j])
+    return got
 
 
 def crowd(busy: list[float], cores: int) -> float:
@@ -202,28 +174,26 @@ def crowd(busy: list[float], cores: int) -> float:
     return float((chances * np.maximum(1.0, runnable / cores)).sum())
 
 
-def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
-    """Replay with CPU shared between workers and trainer: iterate period -> load -> slow-down."""
+def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> float:
+    """Period with CPU shared by workers and trainer: iterate period -> load -> slow-down."""
     w, p = int(setting["workers"]), max(1, int(setting.get("prefetch") or 2))
     order = bool(setting.get("in_order", True))
-    overhead = costs.overhead if w else costs.overhead_serial
     fetch, loop = costs.fetch, costs.loop
-    result = replay(fetch, w, p, loop, overhead, costs.serialise, order, costs.ready)
+    period = replay(fetch, w, p, loop, costs.overhead, costs.serialise, order, costs.ready)
     if w == 0:
-        return result.beside(costs.device)
+        return max(period, costs.device)
     slow = slow_main = 1.0
     for _ in range(20):
         # runnable, not running: who waits for a core crowds the others just as much
-        per_worker = float(costs.cpu.mean()) * slow / (result.period * w)
-        trainer = (costs.loop_cpu + costs.ready) * slow_main / result.period
+        per_worker = float(costs.cpu.mean()) * slow / (period * w)
+        trainer = (costs.loop_cpu + costs.ready) * slow_main / period
         slow = crowd([per_worker] * (w - 1) + [trainer], cores)
         slow_main = crowd([per_worker] * w, cores)
         fetch = costs.blocked + costs.cpu * slow
         loop = costs.loop + costs.loop_cpu * (slow_main - 1)
-        previous = result.period
-        lag, at_hand = overhead * slow_main, costs.ready * slow_main
-        result = replay(fetch, w, p, loop, lag, costs.serialise, order, at_hand)
+        previous, lag, at_hand = period, costs.overhead * slow_main, costs.ready * slow_main
+        period = replay(fetch, w, p, loop, lag, costs.serialise, order, at_hand)
         # within 0.1 % is well below the noise of any measured period
-        if abs(result.period - previous) < 1e-3 * previous:
+        if abs(period - previous) < 1e-3 * previous:
             break
-    return result.beside(costs.device)
+    return max(period, costs.device)

@@ -80,21 +80,10 @@ def _mode(batches: Batches, j: int) -> str:
 
 
 def head_of_line_share(timed: Window) -> float:
-    """Share of the stalled time during which another batch was ready: in-order delivery's part."""
-    window, batches = timed.steps, timed.batches
-    row = {int(b): i for i, b in enumerate(batches.batch)}
-    stalled = blocked = 0
-    for i in np.flatnonzero(window.wait > MIN_STALL_NS):
-        j = row.get(int(window.batch[i]), -1)
-        if j < 0 or batches.worker[j] == MAIN:
-            continue
-        entry = int(window.entry[i])
-        end = min(entry + int(window.wait[i]), int(batches.sent[j]))
-        later = batches.sent[batches.batch > window.batch[i]]
-        stalled += max(0, end - entry)
-        if len(later):
-            blocked += max(0, end - max(entry, int(later.min())))
-    return blocked / stalled if stalled else 0.0
+    """Share of the stalled time with another batch ready: the part of in-order delivery."""
+    events = stall_events(timed)
+    blocked = sum(event.wall_ns for event in events if event.cause == "HOL")
+    return blocked / max(1, sum(event.wall_ns for event in events))
 
 
 def readiness(timed: Window) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -176,13 +176,12 @@ class Conclusion:
             "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
             "stall_with_null": with_floor.as_dict() if with_floor else None,
-            "machine": self.evidence.machine.as_dict(),
+            "machine": asdict(self.evidence.machine),
             "throughput": rates and rates.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
             "contention": self.contention.share and self.contention.share.as_dict(),
-            "stall_alone": self.contention.stall_alone and self.contention.stall_alone.as_dict(),
             "contention_sentence": self.contention.sentence,
-            "loading": self.loading and self.loading.as_dict(),
+            "loading": self.loading and asdict(self.loading),
             "together": self.together and self.together.as_dict(),
         }
 
@@ -373,7 +372,7 @@ def _sentence(verdict: Verdict, e: Evidence) -> str:
 def _epoch_sentence(e: Evidence) -> str:
     """Return what epoch starts cost, or could cost where the length of an epoch is unknown."""
     starts = [case.window.epoch_start_ns for case in e.cases]
-    start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
+    start, spread = mean_or_nan(starts), mean_or_nan([case.costs.startup for case in e.cases])
     if e.observed or not start > 0:
         return ""
     steps = max(case.window.epoch_steps for case in e.cases)

@@ -60,9 +60,7 @@ class Batches:
     fetch: Ints
     cpu: Ints
     queued: Ints  # runnable without a core; -1 unknown
-    serialise: Ints
     sent: Ints
-    received: Ints
     receive: Ints
     samples: Ints
     slow: Ints  # slowest sample
@@ -137,11 +135,9 @@ def batch_columns(run: Run, from_batch: int) -> Batches:
     keep = rows["batch"] >= from_batch
     rows = {k: v[keep] for k, v in rows.items()}
     ids = rows["batch"]
-    fetch, serialise, receive = (
-        spans_of(run, stage, None) for stage in ("fetch", "serialise", "receive")
-    )
+    fetch, receive = (spans_of(run, stage, None) for stage in ("fetch", "receive"))
     stages, stage_cpu = stage_columns(run, ids)
-    recorded = ("worker", "sent", "received", "samples", "read_bytes", "read_chars", "process_cpu")
+    recorded = ("worker", "sent", "samples", "read_bytes", "read_chars", "process_cpu")
     return Batches(
         **{name: rows[name] for name in recorded},
         batch=ids,
@@ -149,7 +145,6 @@ def batch_columns(run: Run, from_batch: int) -> Batches:
         fetch=sum_by_batch(fetch, "wall", ids),
         cpu=sum_by_batch(fetch, "cpu", ids),
         queued=sum_by_batch(fetch, "queued", ids, -1),
-        serialise=sum_by_batch(serialise, "wall", ids),
         receive=sum_by_batch(receive, "wall", ids),
         slow=rows["slow_ns"],
         stages=stages,
@@ -230,11 +225,6 @@ class Window:
         """The timed window: what comes after the warm-up."""
         return cls(run, run.warmup)
 
-    @classmethod
-    def whole_of(cls, run: Run) -> Window:
-        """The run with its warm-up."""
-        return cls(run, 0)
-
     @cached_property
     def whole(self) -> Window:
         """The same run with its warm-up."""
@@ -249,11 +239,6 @@ class Window:
     def batches(self) -> Batches:
         """One row per delivered batch; empty where nothing travelled with the batches."""
         return batch_columns(self.run, self.first_batch)
-
-    @cached_property
-    def epochs(self) -> Rows:
-        """The iter() calls of the run."""
-        return spans_of(self.run, "iter")
 
     def spans(self, stage: str, worker: int | None = MAIN) -> Rows:
         """Spans of one stage inside the window; `worker` None takes all processes."""
@@ -374,10 +359,10 @@ class Window:
     @cached_property
     def first_fetch_ns(self) -> int | None:
         """iter() to the begin of the run's first fetch: process start, imports, pickled dataset."""
-        whole = self.whole
-        if not len(whole.batches.batch) or not len(self.epochs["start"]) or whole.in_main:
+        whole, epochs = self.whole, spans_of(self.run, "iter")["start"]
+        if not len(whole.batches.batch) or not len(epochs) or whole.in_main:
             return None
-        return int(whole.batches.start.min() - self.epochs["start"][0])
+        return int(whole.batches.start.min() - epochs[0])
 
     @cached_property
     def epoch_steps(self) -> int:

@@ -31,7 +31,7 @@ from pipeline_profiler.profiling.record.arm import (
     WITH_LOADER,
     Arm,
 )
-from pipeline_profiler.profiling.record.plan import Plan, idle_workers
+from pipeline_profiler.profiling.record.plan import Plan, Setting, idle_workers
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stages import Clock, median_ns
@@ -248,11 +248,6 @@ def synchronise() -> None:
         sys.modules["torch"].cuda.synchronize()
 
 
-def to_device(tensor: Any) -> Any:
-    """A tensor moved to the GPU (resident batches)."""
-    return tensor.cuda(non_blocking=False)
-
-
 class Shadow:
     """The shadow loader: the real one, drained by a thread at one batch a step, and dropped."""
 
@@ -262,7 +257,6 @@ class Shadow:
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
-        self.drained = 0
         self._iterator: Any = iter(source.iterable)
         self._thread = threading.Thread(target=self._drain, daemon=True, name="shadow-loader")
         self._thread.start()
@@ -278,7 +272,6 @@ class Shadow:
                 return
             try:
                 next(self._iterator)
-                self.drained += 1
             except StopIteration:
                 self._iterator = iter(self.source.iterable)
             except BaseException as error:  # noqa: BLE001 - handed to the main thread, raised there
@@ -307,15 +300,25 @@ class _Shadowed:
             yield batch
 
 
-def run_arm(bench: Bench, arm: Arm, block: int, session: Session, preloaded: Preloaded) -> Run:
-    """One repeat of one arm; a run that an error cuts off is left in the session."""
+def run_arm(
+    bench: Bench,
+    arm: Arm,
+    block: int,
+    session: Session,
+    preloaded: Preloaded,
+    change: Setting | None = None,
+) -> Run:
+    """One repeat of one arm, or of the loader with a `change` of its settings.
+
+    A run that an error cuts off is left in the session.
+    """
     if bench.settings().get("workers"):
         # an iterator of the last arm that waits for the collector would be inherited by new workers
         gc.collect()
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
     try:
-        _run_arm(bench, recorder, session, preloaded)
+        _run_arm(bench, recorder, session.plan, preloaded, change)
     except BaseException:
         if recorder.steps:
             session.runs.append(recorder.run)
@@ -323,14 +326,16 @@ def run_arm(bench: Bench, arm: Arm, block: int, session: Session, preloaded: Pre
     return recorder.run
 
 
-def _run_arm(bench: Bench, recorder: Recorder, session: Session, preloaded: Preloaded) -> None:
-    arm, plan = recorder.run.arm, session.plan
+def _run_arm(
+    bench: Bench, recorder: Recorder, plan: Plan, preloaded: Preloaded, change: Setting | None
+) -> None:
+    arm = recorder.run.arm
     # without a loader nothing fills up: three steps are for the caches of the step alone
     recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
     recorder.run.totals |= bench.handed_over if arm == Arm.WARM else {}
-    if arm == Arm.TRIAL:
+    if change is not None:
         # the changed loader may hold more batches, and the first of them show its buffers alone
-        setting = bench.settings() | (session.probes.change or {})
+        setting = bench.settings() | change
         held = int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
         recorder.run.warmup = max(plan.warmup, 2 * held)
     total = recorder.run.warmup + plan.steps
@@ -344,8 +349,8 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, preloaded: Prel
         # workers deliver in turn: a part of a round would be too fast or too slow
         workers = int(bench.settings().get("workers") or 1)
         recorder.run.warmup += (recorder.steps - plan.warmup) % workers
-    elif arm == Arm.TRIAL:
-        changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
+    elif change is not None:
+        changed = torch_loader.rebuild(bench.loader(), change)
         drive(bench, changed, recorder, total, TimeLimit(end_ns=bench.run_end_ns))
     else:
         begin = 1 + int(bench.settings().get("workers") or 0) * int(
@@ -448,7 +453,7 @@ def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any
 def _placed(arm: Arm, preloaded: Preloaded) -> Preloaded:
     """On the device, or where the loader put them: pageable memory costs more than pinned."""
     on_device = arm == Arm.RESIDENT and environment.has_cuda()
-    return preloaded.moved(to_device) if on_device else preloaded
+    return preloaded.moved(lambda tensor: tensor.cuda()) if on_device else preloaded
 
 
 def _run_cycle(bench: Bench, recorder: Recorder, total: int, preloaded: Preloaded) -> None:
@@ -461,7 +466,6 @@ def _run_cycle(bench: Bench, recorder: Recorder, total: int, preloaded: Preloade
             drive(bench, _Shadowed(cycle, shadow), recorder, total, limit)
         finally:
             shadow.close()
-        recorder.run.totals["drained"] = shadow.drained
     else:
         drive(bench, cycle, recorder, total, limit)
     if cycle.copying_ns:

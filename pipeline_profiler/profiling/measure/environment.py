@@ -5,7 +5,6 @@ Frameworks are read from sys.modules, never imported here. Missing is None, neve
 
 from __future__ import annotations
 
-import glob
 import multiprocessing
 import os
 import platform
@@ -95,7 +94,7 @@ class Meter:
             "window_ns": time.perf_counter_ns(),
             "own_cpu_ns": time.process_time_ns(),
             "main_cpu_ns": time.thread_time_ns(),
-            "own_queued_ns": _queued_ns("/proc/self/task/*/schedstat"),
+            "own_queued_ns": _queued_ns(),
             **_children(),
         }
         own = resource.getrusage(resource.RUSAGE_SELF)
@@ -148,23 +147,16 @@ def _children() -> dict[str, int]:
     """Return CPU time and reads of the living and the ended children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, faults = int((ended.ru_utime + ended.ru_stime) * 1e9), ended.ru_majflt
-    queued = 0
     read_bytes = ended.ru_inblock * BLOCK_BYTES
     for listed in Path("/proc/self/task").glob("*/children"):
         for child in _read(listed).split():
             place = Path("/proc", child)
             cpu += sum(map(_scheduled_ns, place.glob("task/*/schedstat")))
-            queued += _queued_ns(f"{place}/task/*/schedstat")
             io = re.search(r"^read_bytes: (\d+)", _read(place / "io"), re.MULTILINE)
             read_bytes += int(io[1]) if io else 0
             stat = _read(place / "stat").rpartition(")")[2].split()
             faults += int(stat[MAJOR_FAULTS]) if len(stat) > MAJOR_FAULTS else 0
-    return {
-        "children_cpu_ns": cpu,
-        "children_queued_ns": queued,
-        "device_bytes": read_bytes,
-        "major_faults": faults,
-    }
+    return {"children_cpu_ns": cpu, "device_bytes": read_bytes, "major_faults": faults}
 
 
 def _workers_cores() -> dict[str, int]:
@@ -189,9 +181,9 @@ def _scheduled_ns(schedstat: Path) -> int:
     return int(fields[0]) if fields else 0
 
 
-def _queued_ns(pattern: str) -> int:
-    """Return the nanoseconds that the threads of these schedstat files waited for a core."""
-    fields = (_read(Path(found)).split() for found in glob.glob(pattern))
+def _queued_ns() -> int:
+    """Return the nanoseconds that the threads of this process waited for a core."""
+    fields = (_read(path).split() for path in Path("/proc/self/task").glob("*/schedstat"))
     return sum(int(row[1]) for row in fields if len(row) > 1)
 
 

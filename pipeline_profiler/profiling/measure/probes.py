@@ -10,7 +10,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
@@ -73,35 +73,21 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
 
 
-class Utilisation:
-    """NVML in the background, twice a second; `mean` is None where there is no NVML."""
+def sample_utilisation(stack: ExitStack) -> list[int]:
+    """Return a GPU's utilisation (%), which NVML adds to twice a second until `stack` ends."""
+    samples: list[int] = []
+    with suppress(Exception):
+        import pynvml
 
-    def __init__(self) -> None:
-        self.samples: list[int] = []
-        self._thread: Repeated | None = None
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
 
-    def __enter__(self) -> Utilisation:
-        with suppress(Exception):
-            import pynvml
+        def look() -> None:
+            with suppress(pynvml.NVMLError):
+                samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
 
-            pynvml.nvmlInit()
-            card = pynvml.nvmlDeviceGetHandleByIndex(0)
-
-            def look() -> None:
-                with suppress(pynvml.NVMLError):
-                    self.samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
-
-            self._thread = Repeated(look, SAMPLE_S, "nvml")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._thread is not None:
-            self._thread.end()
-
-    @property
-    def mean(self) -> float | None:
-        """Mean share of time in which some kernel ran; None unknown."""
-        return sum(self.samples) / len(self.samples) / 100 if self.samples else None
+        stack.callback(Repeated(look, SAMPLE_S, "nvml").end)
+    return samples
 
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
@@ -125,12 +111,13 @@ def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:
     recorder.sample_stacks = True
     calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
     sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
-    with Utilisation() if environment.has_cuda() else nullcontext() as symptom:
+    with ExitStack() as stack:
+        samples = sample_utilisation(stack) if environment.has_cuda() else []
         try:
             drive(bench, bench.loader(), recorder, 400, TimeLimit(stack_seconds(options)))
         finally:
             keep_stacks(recorder, sampler)
-    session.probes.utilisation_symptom = symptom.mean if symptom else None
+    session.probes.utilisation_symptom = statistics.fmean(samples) / 100 if samples else None
     recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
     return recorder.run
 
@@ -262,29 +249,19 @@ class Touched(dict[Any, Any]):
         super().__init__(batch)
         self.touched: set[Any] = set()
 
-    def __getitem__(self, key: Any) -> Any:
-        self.touched.add(key)
-        return super().__getitem__(key)
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """One field, or the default."""
-        self.touched.add(key)
-        return super().get(key, default)
+def _noting(name: str) -> Callable[..., Any]:
+    plain = getattr(dict, name)
 
-    def pop(self, key: Any, *default: Any) -> Any:
-        """One field, taken out."""
-        self.touched.add(key)
-        return super().pop(key, *default)
+    def read(batch: Touched, *args: Any) -> Any:
+        batch.touched |= set(args[:1] or batch)
+        return plain(batch, *args)
 
-    def items(self) -> Any:
-        """All fields."""
-        self.touched |= set(self)
-        return super().items()
+    return read
 
-    def values(self) -> Any:
-        """All fields."""
-        self.touched |= set(self)
-        return super().values()
+
+for _name in ("__getitem__", "get", "pop", "items", "values"):
+    setattr(Touched, _name, _noting(_name))
 
 
 def _bytes(value: Any) -> int:
@@ -298,10 +275,7 @@ def trying_seconds(options: Options) -> float:
 
 
 def try_interventions(bench: Bench, options: Options, session: Session) -> None:
-    """tf.data: time the prefixes of the graph, then every intervention that applies.
-
-    A quick run starts no server of tf.data: it takes as long as the blocks.
-    """
+    """tf.data: time the prefixes of the graph, then every intervention that applies."""
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
     period = Window.of(session.arm(Arm.PILOT)[0]).period_ns / 1e9
     if 2 * LEAST_TRIED * period > trying_seconds(options):
@@ -321,7 +295,6 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
         clock=bench.clock,
         seed=options.seed,
         limit_s=trying_seconds(options),
-        but=(tf_graph.SERVICE,) if options.quick else (),
     )
     outcome.interventions = rows
     session.notes += notes

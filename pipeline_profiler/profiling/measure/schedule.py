@@ -42,7 +42,7 @@ from pipeline_profiler.profiling.record.arm import (
     TRAINED_FROM_LOADER,
     Arm,
 )
-from pipeline_profiler.profiling.record.plan import Plan, Reason
+from pipeline_profiler.profiling.record.plan import Plan
 from pipeline_profiler.profiling.record.recorder import Recorder
 from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
 
@@ -64,7 +64,10 @@ ALONE_SHARE, QUICK_ALONE_SHARE = 0.1, 0.06  # of the budget, for the loader alon
 FIXED_STEPS = 4  # of the probes, however slow they are
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
+DIFFERENCE = "Data stall = step time with the real loader minus step time with preloaded batches."
+HOST = "Host batches show what the copy to the device costs."
 NO_HOST = "Host-to-device copy: not measured (no GPU)."
+BESIDE = "The loader beside the step shows what its CPU costs the step."
 OVER_BUDGET = "Steps are slow: {:.0f} s are too short."
 LATE_END = "Total {:.0f} s, of which imports and making the loader took {:.0f} s."
 NEW_PACE = "Steps take {:.3g} times as long as in the first pass: block {} has {} steps, not {}."
@@ -111,22 +114,15 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Pre
 def make_plan(first: Window, options: Options) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
     device = environment.has_cuda()
-    host = "Host batches show what the copy to the device costs." if device else NO_HOST
-    reasons = [
-        Reason(
-            "Data stall = step time with the real loader minus step time with preloaded batches.",
-            (Arm.RESIDENT, Arm.WARM),
-        ),
-        Reason(host, (Arm.HOST,), included=device),
-        *_shadow_arm(first),
-    ]
+    # the order of the file and of the seeded shuffle
+    arms = (Arm.RESIDENT, *[Arm.HOST] * device, Arm.WARM, *[Arm.SHADOW] * _wants_shadow(first))
+    reasons = [DIFFERENCE, HOST if device else NO_HOST, *[BESIDE] * (Arm.SHADOW in arms)]
     fixed, speed = _fixed_seconds(first, options), Speed.of(first)
-    pace = _pace(speed, first, _included(reasons))
+    pace = _pace(speed, first, arms)
     least = FIRST_LOOK * pace.of(LEAST_STEPS + _warmups(first)[-1])
-    if Arm.SHADOW in _included(reasons) and least > options.budget - fixed:
-        text = SLOW.format(speed.start, speed.period)
-        reasons[-1] = Reason(text, (Arm.SHADOW,), included=False)
-        pace = _pace(speed, first, _included(reasons))
+    if Arm.SHADOW in arms and least > options.budget - fixed:
+        arms, reasons[-1] = arms[:-1], SLOW.format(speed.start, speed.period)
+        pace = _pace(speed, first, arms)
     alone = (QUICK_ALONE_SHARE if options.quick else ALONE_SHARE) * options.budget
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
     shorter = _fit(first, options, pace, max(options.budget - fixed - alone, 2.0))
@@ -143,12 +139,12 @@ def make_plan(first: Window, options: Options) -> Plan:
         steps, why = shorter[0], shorter[3]
     seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
     if seconds > OVERRUN * options.budget:
-        why.append(Reason(OVER_BUDGET.format(options.budget)))
+        why.append(OVER_BUDGET.format(options.budget))
     end = options.spent + seconds + ENDING_S
     if options.exact and end > QUICK_END_S + 1:
-        why.append(Reason(LATE_END.format(end, options.spent)))
+        why.append(LATE_END.format(end, options.spent))
     return Plan(
-        arms=_included(reasons),
+        arms=arms,
         repeats=repeats,
         steps=steps,
         warmup=warmup,
@@ -159,15 +155,6 @@ def make_plan(first: Window, options: Options) -> Plan:
         alone_s=piece_s if timed_alone else 0.0,
         early_stop=early_stop,
     )
-
-
-# the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
-_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW)
-
-
-def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
-    wanted = {arm for reason in reasons if reason.included for arm in reason.arms}
-    return tuple(arm for arm in _PLAN_ORDER if arm in wanted)
 
 
 @dataclass(frozen=True)
@@ -248,18 +235,16 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     return min(probing, 0.6 * budget)
 
 
-def _shadow_arm(first: Window) -> list[Reason]:
-    """With a GPU alone: where the step has ended when it returns, the warm loader tells as much."""
+def _wants_shadow(first: Window) -> bool:
+    """With a GPU alone: where the step has ended when it returns, the warm loader shows as much."""
     config = first.run.config
     beside = config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers"))
-    if not environment.has_cuda() or not beside:
-        return []
-    return [Reason("The loader beside the step shows what its CPU costs the step.", (Arm.SHADOW,))]
+    return environment.has_cuda() and bool(beside)
 
 
 def _fit(
     first: Window, options: Options, pace: Pace, budget: float, done: int = 0
-) -> tuple[int, int, int, list[Reason]]:
+) -> tuple[int, int, int, list[str]]:
     """Return (steps, further repeats, warm-up, reasons) that fit the budget (seconds).
 
     Reduced in this order: steps to the floor, warm-up, repeats to 3, the floor. `done`: repeats
@@ -290,7 +275,7 @@ def _fit(
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch, rhythm = first.epoch_steps, first.rhythm
-    reasons: list[Reason] = []
+    reasons: list[str] = []
     whole = [n for n in fewer if n * pace.of(epoch + warmup) <= THIRD_OVERRUN * budget]
     # whole epochs where they fit: their starts and their ends are then in the window
     if 0 < epoch <= max(steps, affordable):
@@ -299,7 +284,7 @@ def _fit(
         steps, repeats = epoch, max(whole)
     elif 1 < rhythm <= steps:
         steps -= steps % rhythm
-        reasons.append(Reason(ROUNDS.format(rhythm)))
+        reasons.append(ROUNDS.format(rhythm))
     chosen = (steps, repeats, warmup)
     return *chosen, [*reasons, *_given_up(chosen, (wanted, most, long), budget, held)]
 
@@ -325,7 +310,7 @@ def _settled(first: Window) -> int:
 
 def _given_up(
     chosen: tuple[int, int, int], wanted: tuple[int, int, int], budget: float, held: int
-) -> list[Reason]:
+) -> list[str]:
     """Return a sentence of what is less than wanted: steps, repeats, warm-up."""
     names = ("steps", "repeats", "steps of warm-up")
     rows = zip(chosen, wanted, names, strict=True)
@@ -336,7 +321,7 @@ def _given_up(
             f"{chosen[0]} steps are fewer than {BUFFERS_IN_WINDOW} x the {held} batches in flight, "
             "so the buffer affects the result: give more --seconds and measure.steps."
         )
-    return [Reason(sentence) for sentence in sentences]
+    return sentences
 
 
 def measure_arms(bench: Bench, options: Options) -> Session:
@@ -345,7 +330,7 @@ def measure_arms(bench: Bench, options: Options) -> Session:
 
     def delivered() -> int:
         trained = [run for run in session.runs if run.arm in TRAINED_FROM_LOADER]
-        return sum(len(Window.whole_of(run)) for run in trained)
+        return sum(len(Window.of(run).whole) for run in trained)
 
     with kept_when_stopped(session, bench.guard, delivered):
         _measure(bench, options, session)
@@ -603,4 +588,4 @@ def announcement(plan: Plan) -> str:
         f"Needs {least[0]}{plan.seconds:.0f} s ({least[1]}{plan.repeats} repeats x {plan.steps} "
         f"steps): {labels}. Warm-up: {plan.warmup} steps."
     )
-    return "\n".join([head, *(f"  {reason.sentence}" for reason in plan.reasons)])
+    return "\n".join([head, *(f"  {reason}" for reason in plan.reasons)])

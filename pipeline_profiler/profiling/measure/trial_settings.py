@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.arms import Bench, Options, drive, run_arm
+from pipeline_profiler.profiling.measure.arms import Bench, Options, run_arm
 from pipeline_profiler.profiling.measure.schedule import pilot
 from pipeline_profiler.profiling.measure.watchdog import kept_when_stopped
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Plan
-from pipeline_profiler.profiling.record.recorder import Recorder
 from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
 
 MIN_STEPS = 40  # a shorter window is start-up and buffers, whatever the budget
@@ -24,8 +22,7 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
     """Measure the step alone, then every combination of the axes."""
     session = Session(created=utc_now(), environment=environment.describe())
     with kept_when_stopped(session, bench.guard):
-        loader = bench.loader()
-        base = module_for(loader).describe(loader)
+        base = bench.settings()
         if base.get("kind") != "torch":
             raise ProfileError(
                 "--try changes settings of a DataLoader, and this loader has none: leave --try out."
@@ -33,16 +30,18 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
         mixed = itertools.product(*axes.values())
         settings = _distinct([dict(zip(axes, values, strict=True)) for values in mixed], base)
         first, preloaded = pilot(bench, options, session)
-        enough = max(options.budget / (len(settings) + 1) / _pace_s(first), MIN_STEPS)
+        enough = max(
+            options.budget / (len(settings) + 1) / max(first.period_ns / 1e9, 1e-4), MIN_STEPS
+        )
         steps = int(min(enough, options.steps))
-        session.plan = Plan((Arm.RESIDENT,), repeats=1, steps=steps, warmup=3)
+        session.plan = Plan((Arm.RESIDENT,), repeats=1, steps=steps, warmup=4)
         session.runs.append(run_arm(bench, Arm.RESIDENT, 0, session, preloaded))
         lowest_ms = Window.of(session.runs[-1]).period_ns / 1e6
         points: list[dict[str, Any]] = []
         for setting in settings:
             bench.tell(f"setting {_words(setting)}")
-            run = time_setting(bench, loader, setting, steps, session)
-            points.append(_point(run, setting, base))
+            session.runs.append(run_arm(bench, Arm.SETTING, 0, session, preloaded, setting))
+            points.append(_point(Window.of(session.runs[-1]), setting, base))
             # after each: what ends the sweep early leaves the points there are
             sentence = _sweep_sentence(points, lowest_ms)
             session.results |= {"sweep": points, "lowest_ms": lowest_ms}
@@ -62,29 +61,6 @@ def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[d
             keys.add(key)
             distinct.append(setting)
     return distinct
-
-
-def _pace_s(first: Window) -> float:
-    return max(first.period_ns / 1e9, 1e-4)
-
-
-def time_setting(
-    bench: Bench,
-    loader: Any,
-    setting: Mapping[str, Any],
-    steps: int,
-    session: Session,
-) -> Window:
-    """One run of the loader with a changed setting, kept in the session."""
-    changed = module_for(loader).rebuild(loader, dict(setting))
-    recorder = Recorder(bench.clock, arm=Arm.SETTING)
-    config = module_for(changed).describe(changed)
-    held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
-    # twice the batches in flight: the first of them are there before the clock starts
-    recorder.run.warmup = max(4, 2 * held)
-    drive(bench, changed, recorder, recorder.run.warmup + steps)
-    session.runs.append(recorder.run)
-    return Window.of(recorder.run)
 
 
 def _point(

@@ -16,7 +16,6 @@ from pipeline_profiler.profiling.measure.arms import Bench, run_arm
 from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.watchdog import describe_failure
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.plan import Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
 TRIAL_SHARE = 0.2  # of the budget
@@ -42,7 +41,8 @@ def try_first_advice(
             for number in range(MOST_RUNS):
                 if (end - bench.clock()) / 1e9 < seconds:
                     break
-                session.runs.append(run_arm(bench, Arm.TRIAL, number, session, preloaded))
+                run = run_arm(bench, Arm.TRIAL, number, session, preloaded, session.probes.change)
+                session.runs.append(run)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - made for one setting alone
             del session.runs[done:]
             _note_failure(session, advice, error)
@@ -72,7 +72,7 @@ def _tell(bench: Bench, session: Session, advice: Diagnosis) -> None:
     text = f"The trial setting (the real loader with {words}) tests the first advice."
     plan, probes = session.plan, session.probes
     arms = plan.arms if Arm.TRIAL in plan.arms else (*plan.arms, Arm.TRIAL)
-    session.plan = replace(plan, arms=arms, reasons=(*plan.reasons, Reason(text, (Arm.TRIAL,))))
+    session.plan = replace(plan, arms=arms, reasons=(*plan.reasons, text))
     probes.change = dict(advice.change or {})
     promised = _period_ms(session, Arm.WARM) * (1 - advice.share.value)
     probes.promised = (probes.promised or {}) | dict.fromkeys(probes.change, promised)

@@ -394,7 +394,7 @@ def kept_when_stopped(
     with ExitStack() as stack:
         watch: Watchdog | None = None
         in_main = threading.current_thread() is threading.main_thread()
-        if guard.limit_s is not None and hasattr(signal, "pthread_kill") and in_main:
+        if guard.limit_s is not None and in_main:
             watch = Watchdog(guard.pulse, guard.limit_s, session, guard.rescue)
             stack.enter_context(watch)
         try:

@@ -29,7 +29,6 @@ class RankRow:
     """One rank; milliseconds a step."""
 
     rank: int
-    steps: int
     period_ms: float
     wait_ms: float  # inside the loader's next()
     own_ms: float  # its own work before it meets the others
@@ -82,7 +81,6 @@ def _joined(ranks: list[int], wait: Floats, own: Floats, period: Floats) -> Join
     rows = [
         RankRow(
             rank=ranks[i],
-            steps=arrival.shape[1],
             period_ms=float(period[i].mean()) / 1e6,
             wait_ms=float(wait[i].mean()) / 1e6,
             own_ms=float(own[i].mean()) / 1e6,

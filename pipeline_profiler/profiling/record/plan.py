@@ -17,15 +17,6 @@ Setting = dict[str, Any]  # loader settings as an adapter describes them: worker
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why something is in the plan, or is not; `arms` are those that the sentence decides about."""
-
-    sentence: str
-    arms: tuple[Arm, ...] = ()
-    included: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Arms, their length and number, and the reason for each choice."""
 
@@ -34,7 +25,7 @@ class Plan:
     steps: int = 0
     warmup: int = 0
     seconds: float = 0.0
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[str, ...] = ()  # why something is in the plan, or is not
     seed: int = 0
     emulate_ms: float | None = None
     alone_s: float | None = None  # of each piece of the loader alone; 0: no time for it
@@ -42,7 +33,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `plan` in a session file; a plan without arms has its reasons alone."""
-        reasons = [reason.sentence for reason in self.reasons]
+        reasons = list(self.reasons)
         if not self.arms:
             return {"reasons": reasons} if reasons else {}
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -50,10 +41,10 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        """Inverse of `to_json`; the arms a reason decided about are not in a file."""
+        """Inverse of `to_json`."""
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         known["arms"] = tuple(Arm(letter) for letter in data.get("arms", ()) if letter in set(Arm))
-        known["reasons"] = tuple(Reason(sentence) for sentence in data.get("reasons", ()))
+        known["reasons"] = tuple(data.get("reasons", ()))
         return cls(**known)
 
 
@@ -73,7 +64,6 @@ class TriedIntervention(TypedDict, total=False):
     name: str
     why: str
     how: str
-    op: str
     baseline_ms: float
     period_ms: float
     spread: float

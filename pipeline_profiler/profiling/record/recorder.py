@@ -92,10 +92,6 @@ class Source:
         """Split what the loader yields into the user's batch and its trace."""
         return item, None
 
-    def depth(self, iterator: Any) -> tuple[int, int] | None:
-        """(batches arrived early, tasks outstanding), or None where the loader does not tell."""
-        return None
-
 
 @dataclass(slots=True)
 class Delivery:
@@ -167,7 +163,6 @@ class Recorder:
             iterator = iter(source.iterable)
             self.open_epoch(start, clock())
             while True:
-                depth = source.depth(iterator)
                 hidden = process()
                 begin, cpu_begin, queued_begin = clock(), cpu(), queued()
                 self.phase = "wait"
@@ -183,8 +178,6 @@ class Recorder:
                 wait = (begin, end - begin, cpu_end - cpu_begin, delay)
                 batch, rows = self.receive(source, item, wait, used)
                 self._rows.extend(rows)
-                if depth is not None:
-                    self.run.depths.append([self.steps, *depth])
                 item, after = None, cpu()
                 try:
                     yield batch
@@ -320,16 +313,14 @@ class Recorder:
         received = sum(d.receive) if d.receive else sent
         sent, received = self.timeline.at(sent), self.timeline.at(received)
         row = (
-            *(batch, t.worker, t.tag, t.samples, t.slow_ns, t.slow_cpu_ns),
-            *(t.read_bytes, t.read_chars, t.gc_ns, t.process_cpu_ns, sent, received),
+            *(batch, t.worker, t.samples, t.slow_ns, t.read_bytes, t.read_chars),
+            *(t.gc_ns, t.process_cpu_ns, sent, received),
         )
         for name, value in zip(BATCH_COLUMNS, row, strict=True):
             self.run.batches[name].append(value)
         self.run.slow_keys.append(t.slow_key)
         if t.samples:
-            self.run.slow.append(
-                {"key": t.slow_key, "wall_ns": t.slow_ns, "cpu_ns": t.slow_cpu_ns, "batch": batch}
-            )
+            self.run.slow.append({"key": t.slow_key, "wall_ns": t.slow_ns})
 
 
 class Marked:

@@ -237,7 +237,7 @@ class Run:
     """One pass of one configuration: its spans, one row a batch, the slowest samples, its setting.
 
     `totals` of the timed window: steps, elapsed_ns; of the whole run: hidden_cpu_ns, CPU time of
-    other threads during next(). `depths`: (batch, early, outstanding) at each next() entry.
+    other threads during next().
     """
 
     arm: Arm
@@ -248,7 +248,6 @@ class Run:
     batches: Columns = field(default_factory=lambda: {name: array("q") for name in BATCH_COLUMNS})
     slow_keys: list[int | str] = field(default_factory=list)  # slowest sample of each batch
     slow: list[dict[str, Any]] = field(default_factory=list)
-    depths: list[list[int]] = field(default_factory=list)
     gc_pauses: list[list[int]] = field(default_factory=list)  # [start_ns, wall_ns], main process
     totals: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, int] = field(default_factory=dict)  # "phase|stage|place" -> microseconds
@@ -395,5 +394,4 @@ def drop_steps(run: Run, steps: int) -> None:
             table[name] = array("q", compress(column, mask))
     begin = min(compress(spans["start"], (w == MAIN for w in spans["worker"])), default=0)
     run.gc_pauses = [pause for pause in run.gc_pauses if pause[0] >= begin]
-    run.depths = [row for row in run.depths if row[0] >= first]
     totals["dropped_steps"] = first

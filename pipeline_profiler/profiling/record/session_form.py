@@ -32,56 +32,42 @@ def refuse_form(at: str, expected: str, value: Any) -> FormError:
     return FormError(f"{at} is {' '.join(filter(None, [kind, quoted]))}, not {expected}")
 
 
-def number(value: Any, at: str) -> None:
-    """A finite number of a size that can be computed with; true and false are none."""
-    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:
-        raise refuse_form(at, "a number", value)
+def simple(expected: str, holds: Callable[[Any], bool]) -> Form:
+    """A value for which `holds`."""
+
+    def check(value: Any, at: str) -> None:
+        if not holds(value):
+            raise refuse_form(at, expected, value)
+
+    return check
 
 
-def above_zero(value: Any, at: str) -> None:
-    """A number that may be divided by."""
-    number(value, at)
-    if value <= 1e-9:
-        raise refuse_form(at, "a number above 0", value)
+def whole(least: int = -LARGEST, most: int = LARGEST) -> Form:
+    """A whole number between two ends."""
+    limits = "" if least == -LARGEST else f" from {least} to {most}"
+    return simple(f"a whole number{limits}", lambda v: type(v) is int and least <= v <= most)
 
 
-def text(value: Any, at: str) -> None:
-    """A string."""
-    if not isinstance(value, str):
-        raise refuse_form(at, "text", value)
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
 
 
-def flag(value: Any, at: str) -> None:
-    """True or false."""
-    if type(value) is not bool:
-        raise refuse_form(at, "true or false", value)
+number = simple("a number", _is_number)  # that can be computed with; true and false are none
+above_zero = simple("a number above 0", lambda v: _is_number(v) and v > 1e-9)  # to divide by
+text = simple("text", lambda v: isinstance(v, str))
+flag = simple("true or false", lambda v: type(v) is bool)
+WHOLE, COUNT = whole(), whole(0)
 
 
 def name_or_number(value: Any, at: str) -> None:
     """A sample's key: its index or its name."""
     if not isinstance(value, str):
-        whole()(value, at)
-
-
-def whole(least: int = -LARGEST, most: int = LARGEST) -> Form:
-    """A whole number between two ends."""
-
-    def check(value: Any, at: str) -> None:
-        if type(value) is not int or not least <= value <= most:
-            limits = "" if least == -LARGEST else f" from {least} to {most}"
-            raise refuse_form(at, f"a whole number{limits}", value)
-
-    return check
+        WHOLE(value, at)
 
 
 def maybe(form: Form) -> Form:
     """Null, or the form."""
-
-    def check(value: Any, at: str) -> None:
-        if value is not None:
-            form(value, at)
-
-    return check
+    return lambda value, at: None if value is None else form(value, at)
 
 
 def several(form: Form, length: int | None = None) -> Form:
@@ -98,21 +84,14 @@ def several(form: Form, length: int | None = None) -> Form:
     return check
 
 
-def by_name(form: Form) -> Form:
-    """An object whose values are all of one form."""
+def fields_of(table: Mapping[str, Form], others: Form | None = None) -> Form:
+    """An object with these keys, several of one form in one text; those with `?` may be missing.
 
-    def check(value: Any, at: str) -> None:
-        if type(value) is not dict:
-            raise refuse_form(at, "an object", value)
-        for key, entry in value.items():
-            form(entry, f"{at}.{key[:QUOTED]}")
-
-    return check
-
-
-def fields_of(needed: Mapping[str, Form], known: Mapping[str, Form] | None = None) -> Form:
-    """An object with these keys; those of `known` may be missing, others are only `anything`."""
-    forms = {**needed, **(known or {})}
+    Values of all other keys have the form `others`, and are `anything` where there is none.
+    """
+    forms = {key.strip("?"): form for keys, form in table.items() for key in keys.split()}
+    needed = [key for keys in table for key in keys.split() if not key.endswith("?")]
+    rest = others or anything
 
     def check(value: Any, at: str) -> None:
         if type(value) is not dict:
@@ -121,9 +100,14 @@ def fields_of(needed: Mapping[str, Form], known: Mapping[str, Form] | None = Non
         if missing:
             raise FormError(f"{at} has no {missing[0]}")
         for key, entry in value.items():
-            forms.get(key, anything)(entry, f"{at}.{key[:QUOTED]}" if at else key[:QUOTED])
+            forms.get(key, rest)(entry, f"{at}.{key[:QUOTED]}" if at else key[:QUOTED])
 
     return check
+
+
+def by_name(form: Form) -> Form:
+    """An object whose values are all of one form."""
+    return fields_of({}, form)
 
 
 def anything(value: Any, at: str) -> None:
@@ -141,241 +125,181 @@ def anything(value: Any, at: str) -> None:
             raise refuse_form(at, "a number that can be shown", entry)
 
 
-COUNT = whole(0)
-CELL: dict[str, Form] = {"model": text, "batch_size": whole(1), "precision": text}
-SCALE: dict[str, Form] = {"loss_scale": text}
-SOURCE: dict[str, Form] = {
-    "model": text,
+NUMBER, COUNTED = maybe(number), maybe(COUNT)
+PROBED = {
+    "model precision status sentence loss_scale? peak_how?": text,
     "batch_size": whole(1),
-    "preloaded": COUNT,
-    "problem": text,
-    "kind": maybe(text),
-    **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
-    "pin_memory": maybe(flag),
+    "losses": several(NUMBER),
+    "scale?": NUMBER,
+    "step_s? setup_s?": number,
+    "peak_bytes?": COUNTED,
+    "skipped?": COUNT,
 }
-EPOCH: dict[str, Form] = {"epoch_batches": maybe(COUNT), "in_flight": COUNT, "whole_epochs": flag}
-PROBED = fields_of(
-    {
-        **CELL,
-        **dict.fromkeys(("status", "sentence"), text),
-        "losses": several(maybe(number)),
-    },
-    {
-        **SCALE,
-        "scale": maybe(number),
-        **dict.fromkeys(("step_s", "setup_s"), number),
-        "peak_bytes": maybe(COUNT),
-        "peak_how": text,
-        **dict.fromkeys(("skipped",), COUNT),
-    },
-)
-PASSAGE = fields_of(
-    {
-        **dict.fromkeys(("model", "precision", "loss_scale"), text),
-        "batch_size": whole(1),
-        "batches": whole(1),
-        **dict.fromkeys(("workers", "round"), COUNT),
-        "elapsed_ms": number,
-    },
-    {"begin_s": number, "start_ms": maybe(number), "skipped": COUNT},
-)
-WINDOW = fields_of(
-    {
-        **CELL,
-        "period_ms": several(number),
-        "elapsed_ms": number,
-        **dict.fromkeys(("round", "steps"), COUNT),
-    },
-    {
-        **SCALE,
-        "begin_s": number,
-        "skipped": several(COUNT),
-        "warmup_skipped": COUNT,
-    },
-)
-
-
-PRECISION = fields_of(
-    {
-        **dict.fromkeys(("backend", "device", "device_name"), text),
-        "recipe": fields_of(
-            {},
-            {
-                "optimizer": text,
-                "lr": number,
-                "channels_last": flag,
-                "compile": flag,
-                "seed": whole(),
-            },
-        ),
-        "flags": by_name(by_name(anything)),
-        "cells": several(PROBED),
-        "sources": several(fields_of(SOURCE, EPOCH)),
-        "largest": several(
-            fields_of(
-                {**{k: CELL[k] for k in ("model", "precision")}, "batch_size": COUNT,
-                 "limit_reached": flag, "trials": several(COUNT)},
-                {"trouble": several(text)},
-            )
-        ),
-        "windows": several(WINDOW),
-        "passages": several(PASSAGE),
-    },
-    {"cores": COUNT},
-)  # fmt: skip
-
+SOURCE = {
+    "model problem": text,
+    "batch_size": whole(1),
+    "preloaded in_flight?": COUNT,
+    "kind": maybe(text),
+    "workers prefetch epoch_batches?": COUNTED,
+    "pin_memory": maybe(flag),
+    "whole_epochs?": flag,
+}
+LARGEST_BATCH = {
+    "model precision": text,
+    "batch_size": COUNT,
+    "limit_reached": flag,
+    "trials": several(COUNT),
+    "trouble?": several(text),
+}
+WINDOW = {
+    "model precision loss_scale?": text,
+    "batch_size": whole(1),
+    "period_ms": several(number),
+    "elapsed_ms begin_s?": number,
+    "round steps warmup_skipped?": COUNT,
+    "skipped?": several(COUNT),
+}
+PASSAGE = {
+    "model precision loss_scale": text,
+    "batch_size batches": whole(1),
+    "workers round skipped?": COUNT,
+    "elapsed_ms begin_s?": number,
+    "start_ms?": NUMBER,
+}
+RECIPE = {"optimizer?": text, "lr?": number, "channels_last? compile?": flag, "seed?": WHOLE}
+PRECISION = {
+    "backend device device_name": text,
+    "recipe": fields_of(RECIPE),
+    "flags": by_name(by_name(anything)),
+    "cells": several(fields_of(PROBED)),
+    "sources": several(fields_of(SOURCE)),
+    "largest": several(fields_of(LARGEST_BATCH)),
+    "windows": several(fields_of(WINDOW)),
+    "passages": several(fields_of(PASSAGE)),
+    "cores?": COUNT,
+}
 
 SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
 DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
 BATCH_COLUMNS = (
-    *("batch", "worker", "tag", "samples", "slow_ns", "slow_cpu", "read_bytes", "read_chars"),
+    *("batch", "worker", "samples", "slow_ns", "read_bytes", "read_chars"),
     *("gc_ns", "process_cpu", "sent", "received"),
 )
 MAIN = -1  # worker number of the training process itself
 _LETTERS = frozenset(Arm)
 MOST_WORKERS, MOST_CORES = 4096, 65536
 
-SHARE = fields_of({}, {"share": maybe(number), "low": maybe(number), "high": maybe(number)})
-CAUSE = fields_of(
+SHARE = fields_of({"share? low? high?": NUMBER})
+CAUSE = {
+    "code name cause next about?": text,
+    "share low high": NUMBER,
+    "evidence?": by_name(anything),
+}
+CUT_OFF = {
+    "sentence where": text,
+    "stacks": several(fields_of({"of": text, "frames": several(text)})),
+    "seconds?": number,
+}
+PREDICTIONS = fields_of(
     {
-        **dict.fromkeys(("code", "name", "cause", "next"), text),
-        **dict.fromkeys(("share", "low", "high"), maybe(number)),
-    },
-    {"evidence": by_name(anything), "about": text},
+        "steps": several(COUNT),
+        "values": several(several(NUMBER)),
+        "labels? samples?": several(WHOLE),
+        "guesses?": several(several(WHOLE)),
+        "ended?": text,
+    }
 )
-SWEEP_POINT = fields_of(
-    {"setting": text, "measured_ms": number}, dict.fromkeys(("wait_ms", "wait_share"), number)
-)
-STAGE = fields_of(
-    {**dict.fromkeys(("stage", "how", "at", "code", "advice"), text),
-     **dict.fromkeys(("ms", "share"), maybe(number))}
-)  # fmt: skip
-STACK = fields_of({"of": text, "frames": several(text)})
-CUT_OFF = fields_of(
-    {"sentence": text, "where": text, "stacks": several(STACK)}, {"seconds": number}
-)
-ROWS = several(several(maybe(number)))
 
 
 def _predictions(value: Any, at: str) -> None:
-    """What `watch --track-predictions` keeps: a row of each step, as long as the others."""
-    optional = "labels", "samples"
-    fields_of({"steps": several(COUNT), "values": ROWS},
-              {**dict.fromkeys(optional, several(whole())),
-               "guesses": several(several(whole())), "ended": text}
-              )(value, at)  # fmt: skip
-    rows = [*value["values"], *value.get("guesses", ())]
-    sizes = {len(row) for row in rows} | {len(value[key]) for key in optional if key in value}
-    whole_tables = {
-        len(value["steps"]),
-        len(value["values"]),
-        len(value.get("guesses", value["steps"])),
-    }
-    if len(sizes) > 1 or len(whole_tables) > 1:
+    """What `watch --track-predictions` stores: a row of each step, as long as the others."""
+    PREDICTIONS(value, at)
+    tables = [value["values"], value.get("guesses", value["values"])]
+    sizes = {len(row) for table in tables for row in table}
+    sizes |= {len(value[key]) for key in ("labels", "samples") if key in value}
+    if len(sizes) > 1 or {len(table) for table in tables} != {len(value["steps"])}:
         raise FormError(f"{at} has rows of unequal length")
 
 
-SCRIPT = fields_of({"head": several(text), "lines": several(text), "rows": several(several(text))})
+STAGE = {"stage how at code advice": text, "ms share": NUMBER}
+SWEEP = {"setting": text, "measured_ms wait_ms? wait_share?": number}
+ARM = {"period_ms": above_zero, "repeats": COUNT}
+ROWS = several(several(text))
 RESULTS = {
-    "predictions": maybe(_predictions),
-    "verdict": text,
-    **dict.fromkeys(("sentence", "epoch_sentence", "contention_sentence"), maybe(text)),
-    **dict.fromkeys(("contention", "stall_alone"), maybe(SHARE)),
-    "together": maybe(fields_of({"sentence": text}, {"share": maybe(number)})),
-    "conditions": maybe(several(fields_of({"name": text, "text": text}))),
-    "loading": maybe(fields_of({"sentence": text, "rows": several(STAGE)})),
-    "lowest_ms": maybe(above_zero),
-    "stall": maybe(SHARE),
-    "causes": maybe(several(CAUSE)),
-    "failed_rules": maybe(several(fields_of(dict.fromkeys(("rule", "error", "text", "at"), text)))),
-    "arms": maybe(by_name(maybe(fields_of({"period_ms": above_zero, "repeats": COUNT})))),
-    "parts": maybe(by_name(SHARE)),
-    "throughput": maybe(fields_of({"sentence": text})),
-    "recording_share": maybe(number),
-    "null_ms": maybe(number),
-    "stall_with_null": maybe(SHARE),
-    "more_repeats": maybe(COUNT),
-    "sweep": maybe(several(SWEEP_POINT)),
-    "precision": maybe(PRECISION),
-    "precision-script": maybe(SCRIPT),
-    "cut_off": maybe(CUT_OFF),
+    "verdict?": text,
+    "predictions?": maybe(_predictions),
+    "sentence? epoch_sentence? contention_sentence?": maybe(text),
+    "contention? stall? stall_with_null?": maybe(SHARE),
+    "together?": maybe(fields_of({"sentence": text, "share?": NUMBER})),
+    "conditions?": maybe(several(fields_of({"name text": text}))),
+    "loading?": maybe(fields_of({"sentence": text, "rows": several(fields_of(STAGE))})),
+    "lowest_ms?": maybe(above_zero),
+    "causes?": maybe(several(fields_of(CAUSE))),
+    "failed_rules?": maybe(several(fields_of({"rule error text at": text}))),
+    "arms?": maybe(by_name(maybe(fields_of(ARM)))),
+    "parts?": maybe(by_name(SHARE)),
+    "throughput?": maybe(fields_of({"sentence": text})),
+    "recording_share? null_ms?": NUMBER,
+    "more_repeats?": COUNTED,
+    "sweep?": maybe(several(fields_of(SWEEP))),
+    "precision?": maybe(fields_of(PRECISION)),
+    "precision-script?": maybe(fields_of({"head lines": several(text), "rows": ROWS})),
+    "cut_off?": maybe(fields_of(CUT_OFF)),
 }
-
-OPERATION = fields_of(
-    {"operation": text, **dict.fromkeys(("ms", "total_ms", "first_ms", "visits"), number)}
-)
-INTERVENTION = fields_of(
-    {
-        **dict.fromkeys(("name", "why", "how"), text),
-        **dict.fromkeys(("baseline_ms", "period_ms"), above_zero),
-        "spread": number,
-    },
-    {"op": text, "repeats": COUNT, "gains": several(number)},
-)
-SLOW_SAMPLE = fields_of(
-    {"key": name_or_number, "seen": COUNT, "ms": number, "worst_ms": number},
-    {"stall_share": number, "path": text, "image": text},
-)
-PLAN = fields_of(
-    {},
-    {
-        "arms": several(text),
-        "reasons": several(text),
-        **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
-        "seconds": number,
-        "alone_s": maybe(number),
-        "seed": whole(),
-        "emulate_ms": maybe(number),
-        "unused_fields": maybe(by_name(number)),
-        "batch_bytes": maybe(number),
-        "piped_bytes": maybe(number),
-        "delivered": maybe(by_name(number)),
-        **dict.fromkeys(("recording_ns", "loading_ns"), maybe(number)),
-        "prefixes": maybe(several(OPERATION)),
-        "interventions": maybe(several(INTERVENTION)),
-        "try": maybe(by_name(anything)),
-        "promised": maybe(by_name(number)),
-        "failed": maybe(by_name(text)),
-        "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
-        "slow_samples": maybe(several(SLOW_SAMPLE)),
-        "synchronising_lines": maybe(several(fields_of({"at": text, "per_step": number}))),
-        "utilisation_symptom": maybe(number),
-    },
-)
-ENVIRONMENT = fields_of(
-    {}, {"load": maybe(number), "cores": maybe(whole(1, MOST_CORES)), "memory_bytes": maybe(number)}
-)
-CONFIG = fields_of(
-    {},
-    {
-        "kind": maybe(text),
-        **dict.fromkeys(("workers", "prefetch"), maybe(whole(0, MOST_WORKERS))),
-        "batches": maybe(COUNT),
-        "batch_size": maybe(number),
-    },
-)
-SLOW = fields_of({"key": name_or_number, "wall_ns": COUNT}, {"cpu_ns": whole(), "batch": whole()})
+OPERATION = {"operation": text, "ms total_ms first_ms visits": number}
+INTERVENTION = {
+    "name why how": text,
+    "baseline_ms period_ms": above_zero,
+    "spread": number,
+    "repeats?": COUNT,
+    "gains?": several(number),
+}
+SLOW_SAMPLE = {
+    "key": name_or_number,
+    "seen": COUNT,
+    "ms worst_ms stall_share?": number,
+    "path? image?": text,
+}
+PLAN = {
+    "arms? reasons?": several(text),
+    "repeats? steps? warmup?": COUNT,
+    "seconds?": number,
+    "seed?": WHOLE,
+    "alone_s? emulate_ms? batch_bytes? piped_bytes? recording_ns? loading_ns?": NUMBER,
+    "unused_fields? delivered? promised?": maybe(by_name(number)),
+    "prefixes?": maybe(several(fields_of(OPERATION))),
+    "interventions?": maybe(several(fields_of(INTERVENTION))),
+    "try?": maybe(by_name(anything)),
+    "failed?": maybe(by_name(text)),
+    "repeatable?": maybe(fields_of({"same?": flag, "bytes?": number, "samples?": COUNT})),
+    "slow_samples?": maybe(several(fields_of(SLOW_SAMPLE))),
+    "synchronising_lines?": maybe(several(fields_of({"at": text, "per_step": number}))),
+    "utilisation_symptom?": NUMBER,
+}
+ENVIRONMENT = {"load? memory_bytes?": NUMBER, "cores?": maybe(whole(1, MOST_CORES))}
+CONFIG = {
+    "kind?": maybe(text),
+    "workers? prefetch?": maybe(whole(0, MOST_WORKERS)),
+    "batches?": COUNTED,
+    "batch_size?": NUMBER,
+}
+SLOW = {"key": name_or_number, "wall_ns": COUNT}
 
 
-def _columns(value: Any, at: str) -> None:
-    """Left to `check_tables`, which looks at whole columns at once."""
-    if type(value) is not dict:
-        raise refuse_form(at, "an object of columns", value)
-
-
+# columns are left to `_check_run`, which looks at whole columns at once
+COLUMNS = simple("an object of columns", lambda v: type(v) is dict)
 RUN = fields_of(
-    {"arm": text, "spans": _columns, "batches": _columns},
     {
-        "block": COUNT,
-        "config": CONFIG,
-        "warmup": COUNT,
-        "slow_keys": several(name_or_number),
-        "slow": several(SLOW),
-        "depths": several(several(whole(), 3)),
-        "gc_pauses": several(several(whole(), 2)),
-        "totals": by_name(whole()),
-        "stacks": by_name(COUNT),
-        "notes": several(text),
+        "arm": text,
+        "spans batches": COLUMNS,
+        "block? warmup?": COUNT,
+        "config?": fields_of(CONFIG),
+        "slow_keys?": several(name_or_number),
+        "slow?": several(fields_of(SLOW)),
+        "gc_pauses?": several(several(WHOLE, 2)),
+        "totals?": by_name(WHOLE),
+        "stacks?": by_name(COUNT),
+        "notes?": several(text),
     },
 )
 
@@ -388,16 +312,15 @@ def _run(value: Any, at: str) -> None:
 
 
 DOCUMENT = fields_of(
-    {"schema": text},
     {
         **RESULTS,
-        "environment": ENVIRONMENT,
-        "plan": maybe(PLAN),
-        "notes": several(text),
-        "created": text,
-        "partial": flag,
-        "runs": several(_run),
-    },
+        "schema created?": text,
+        "environment?": fields_of(ENVIRONMENT),
+        "plan?": maybe(fields_of(PLAN)),
+        "notes?": several(text),
+        "partial?": flag,
+        "runs?": several(_run),
+    }
 )
 
 

@@ -158,7 +158,8 @@ class StackSampler:
         sampler = cls(threading.get_ident(), phase)
         sampler.calls_back = calls_back
         main = threading.current_thread() is threading.main_thread()
-        if main and not calls_back and _alarm_is_free():
+        free = signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN)
+        if main and free and not calls_back:
             sampler._start_timer()
             # a spawned worker ends through the interpreter's exit, which takes the signal's handler
             # away: a timer that still runs would then kill it
@@ -219,11 +220,9 @@ class StackSampler:
         phase = self.phase() if self.phase else "worker"
         if phase == "outside":
             return
+        # a thread without an id that only waits may be anybody's
         others = _busy_threads(self.thread_id) if phase == "wait" else []
-        helpers = []
-        if phase == "wait":  # a thread without an id that only waits may be anybody's
-            called = self.calls_back
-            helpers = [f for id_, f in others if _idle(frame) or (called and not id_)]
+        helpers = [f for id_, f in others if _idle(frame) or (self.calls_back and not id_)]
         frames: list[FrameType | None] = [*helpers] or [frame]
         for f in frames:
             self._book(phase, f, weight // len(frames))
@@ -248,12 +247,7 @@ class StackSampler:
             self._thread.join(timeout=1.0)
 
 
-def _alarm_is_free() -> bool:
-    alarm = getattr(signal, "SIGALRM", None)
-    return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
-
-
-DUMP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
+DUMP_SIGNAL = signal.SIGUSR1
 DUMP_VARIABLE = "PIPELINE_PROFILER_STACKS"
 _files: list[object] = []  # kept open as long as the process lives
 
@@ -263,7 +257,7 @@ def offer_stack_dump() -> None:
     path = os.environ.get(DUMP_VARIABLE)
     if not path or _files or multiprocessing.parent_process() is None:
         return
-    if not hasattr(faulthandler, "register") or signal.getsignal(DUMP_SIGNAL) != signal.SIG_DFL:
+    if signal.getsignal(DUMP_SIGNAL) != signal.SIG_DFL:
         return
     try:
         file = open(path, "ab")  # noqa: SIM115

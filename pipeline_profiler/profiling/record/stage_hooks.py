@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import io
 import operator
@@ -27,7 +28,7 @@ NETWORK = {
 }
 LOCAL_FUSE = {"fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.mergerfs", "fuse.portal", "fuse.snapfuse",
               "fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.exfat"}  # fmt: skip
-MOST_FOLDERS = 4096  # whose answer is kept
+MAX_FOLDERS = 4096  # that are remembered
 TRANSFORM_ATTRIBUTES = (
     *("transform", "transforms", "target_transform", "augment", "augmentation", "preprocess"),
     *("pipeline", "tfm", "tfms", "aug"),
@@ -56,25 +57,22 @@ def network_mounts(table: Path = MOUNTS) -> dict[int, str]:
 
 
 class NetworkFiles:
-    """Says of paths whether they lie on a network file system; asks once a folder."""
+    """Decides whether paths lie on a network file system; looks once a folder."""
 
     def __init__(self, table: Path = MOUNTS) -> None:
         self._mounts = network_mounts(table)
-        self._folders: dict[str, bool] = {}
+        self._remote = functools.lru_cache(MAX_FOLDERS)(self._is_remote)
 
     def has(self, file: object) -> bool:
         """Whether a file (a path; anything else is not) is reached through a network."""
         if not self._mounts or not isinstance(file, str | os.PathLike):
             return False
-        folder = os.path.dirname(os.fspath(file)) or "."
-        known = self._folders.get(folder)
-        if known is None:
-            known = False
-            with contextlib.suppress(OSError, ValueError):
-                known = os.stat(folder).st_dev in self._mounts
-            if len(self._folders) < MOST_FOLDERS:
-                self._folders[folder] = known
-        return known
+        return self._remote(os.path.dirname(os.fspath(file)) or ".")
+
+    def _is_remote(self, folder: str) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            return os.stat(folder).st_dev in self._mounts
+        return False
 
 
 def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,14 +143,6 @@ def _timed_open(original: Callable[..., Any], network: NetworkFiles) -> Callable
     return opening
 
 
-def _all(undo: list[Undo]) -> Undo:
-    def run() -> None:
-        for step in reversed(undo):
-            step()
-
-    return run
-
-
 def _replace(owner: Any, name: str, value: Any) -> Undo:
     original = getattr(owner, name)
     setattr(owner, name, value)
@@ -187,38 +177,39 @@ def _library_hooks() -> list[tuple[Any, str, str]]:
 
 def install(mounts: Path = MOUNTS) -> Undo:
     """Hook the open call and the libraries imported so far; returns the way back."""
-    undo: list[Undo] = []
+    undo = contextlib.ExitStack()
     if not hasattr(builtins.open, "__wrapped__"):
         opening = _timed_open(builtins.open, NetworkFiles(mounts))
-        undo += [_replace(builtins, "open", opening), _replace(io, "open", opening)]
+        undo.callback(_replace(builtins, "open", opening))
+        undo.callback(_replace(io, "open", opening))
     for owner, attribute, name in _library_hooks():
         method = getattr(owner, attribute)
         if not hasattr(method, "__wrapped__"):
-            undo.append(_replace(owner, attribute, timed(name, method)))
-    return _all(undo)
+            undo.callback(_replace(owner, attribute, timed(name, method)))
+    return undo.close
 
 
 def hook_dataset(dataset: Any) -> Undo:
     """Time the callables a dataset (and what it wraps) keeps as its transform."""
-    undo: list[Undo] = []
+    undo = contextlib.ExitStack()
     for holder in wrapped_chain(dataset):
         for name in TRANSFORM_ATTRIBUTES:
             call = vars(holder).get(name) if hasattr(holder, "__dict__") else None
             if callable(call) and not isinstance(call, TimedCall):
-                undo += _hook_steps(call)
-                undo.append(_replace(holder, name, TimedCall("transform", call)))
-    return _all(undo)
+                undo.callback(_hook_steps(call))
+                undo.callback(_replace(holder, name, TimedCall("transform", call)))
+    return undo.close
 
 
-def _hook_steps(compose: Any) -> list[Undo]:
+def _hook_steps(compose: Any) -> Undo:
     """Open up a Compose: each of its steps becomes a stage of its own."""
     steps = getattr(compose, "transforms", None)
     if not isinstance(steps, list) or not all(callable(step) for step in steps):
-        return []
+        return lambda: None
     original = list(steps)
     names = [getattr(step, "__name__", type(step).__name__) for step in steps]
     steps[:] = [TimedCall(f"transform:{n}", step) for n, step in zip(names, steps, strict=True)]
-    return [lambda: operator.setitem(steps, slice(None), original)]
+    return lambda: operator.setitem(steps, slice(None), original)
 
 
 def wrapped_chain(dataset: Any) -> list[Any]:

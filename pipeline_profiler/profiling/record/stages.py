@@ -39,7 +39,6 @@ class BatchTrace(NamedTuple):
     """What one worker did for one batch; travels with the batch, so no lock and no extra queue."""
 
     worker: int
-    tag: int  # number the sampler gave the batch; -1 where the index object carries none
     start_ns: int
     wall_ns: int
     cpu_ns: int
@@ -49,7 +48,6 @@ class BatchTrace(NamedTuple):
     samples: int
     slow_key: int | str
     slow_ns: int
-    slow_cpu_ns: int
     read_bytes: int  # from the block device; -1 where the system does not tell
     read_chars: int  # through read calls, page cache included
     gc_ns: int
@@ -74,8 +72,8 @@ class StageTimer:
         self._names.append(name)
         self._stack.append([self.clock(), self.cpu(), 0, 0])
 
-    def leave(self) -> tuple[int, int]:
-        """Close the innermost stage; returns its inclusive wall and CPU nanoseconds."""
+    def leave(self) -> int:
+        """Close the innermost stage; returns its inclusive wall nanoseconds."""
         name, (start, cpu_start, child_wall, child_cpu) = self._names.pop(), self._stack.pop()
         # the CPU clock is a system call, where a full core is often taken away: wall comes last, so
         # that this wait belongs to the stage and the stages add up to the fetch
@@ -88,7 +86,7 @@ class StageTimer:
         row[1] += wall - child_wall
         row[2] += cpu - child_cpu
         row[3] += 1
-        return wall, cpu
+        return wall
 
     @property
     def open_stage(self) -> str:

@@ -34,7 +34,7 @@ def statuses(session: Session) -> list[str]:
 
 
 def reasons(session: Session) -> str:
-    return " ".join(reason.sentence for reason in session.plan.reasons)
+    return " ".join(session.plan.reasons)
 
 
 @pytest.mark.parametrize("setup_ms", [0.0, 150.0, 900.0])

@@ -107,7 +107,7 @@ def test_a_smaller_card_is_replayed_by_the_memory_limit() -> None:
         torch.cuda.set_per_process_memory_fraction(1.0)
     found = session.results["precision"]
     assert [row["status"] for row in found["rows"]] == ["oom", "ok"]
-    assert any("memory limited to 1.0 of" in r.sentence for r in session.plan.reasons)
+    assert any("memory limited to 1.0 of" in r for r in session.plan.reasons)
     with pytest.raises(ProfileError, match="is more than"):
         TorchBackend("cuda").limit_memory(2 * total)
 

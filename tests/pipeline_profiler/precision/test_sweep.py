@@ -290,7 +290,7 @@ def test_progress_ends_at_the_total_and_the_session_survives_saving(tmp_path: An
     assert seen == sorted(seen, key=lambda row: row[0])
     back = Session.load(made.save(tmp_path / "s.json"))
     assert back.results["precision"]["rows"] == made.to_json()["precision"]["rows"]
-    assert (back.plan.reasons[0].sentence, back.results["verdict"]) == (notes[0], "precision")
+    assert (back.plan.reasons[0], back.results["verdict"]) == (notes[0], "precision")
 
 
 def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:

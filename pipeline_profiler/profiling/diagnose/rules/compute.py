@@ -170,7 +170,7 @@ def work_between_steps(e: Evidence) -> Diagnosis | None:
     kinds = {of: _step_place(e, of) for of in ("side", "preparing")}
     of = max(kinds, key=lambda kind: kinds[kind][1])
     place, part = kinds[of]
-    loop = e.share(lambda case: float(case.loop.mean())).scaled(part)
+    loop = e.share(lambda case: float(case.costs.loop.mean())).scaled(part)
     share = loop.widened(e.labels.step_error(part) * loop.value / part) if part else loop
     # a write that waits for the disk is never meant to be in a step: named from less
     if part < BETWEEN_SHARE and not (_SYNCED.search(place) and share.low >= SYNCED_SHARE):
@@ -299,7 +299,7 @@ def blocked_step(e: Evidence) -> Diagnosis | None:
     if lines and not place:
         place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
     # the device works while the host waits: overlapped, the longer of the two would remain
-    blocked = e.share(lambda case: min(held := part * case.loop.mean(), case.period - held))
+    blocked = e.share(lambda case: min(held := part * case.costs.loop.mean(), case.period - held))
     if blocked.value < BLOCKED_STEP:
         return None
     return Diagnosis(
@@ -341,7 +341,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
         return None
     unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
     # in proportion to bytes: of the hand-over the bytes are what grows with them
-    value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
+    value = float(np.mean([c.costs.overhead / c.period for c in e.cases])) * unused / max(total, 1)
     names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
     return Diagnosis(
         "PIPE022",

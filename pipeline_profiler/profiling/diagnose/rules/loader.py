@@ -94,7 +94,7 @@ def _weight_ms(e: Evidence) -> float:
 
 def _late_ms(e: Evidence) -> float:
     """Milliseconds from a batch's end in the worker to the step, beyond an empty loader's."""
-    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
+    late = [max(0.0, c.costs.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
     return float(np.mean(late)) / 1e6
 
 
@@ -106,11 +106,12 @@ def relieved(e: Evidence, case: Case, left: float) -> dict[str, Any]:
     """
     if not case.workers:
         alone = _loop_alone(e, case)
-        return {"loop": alone + left * (case.loop - alone)}
+        return {"loop": alone + left * (case.costs.loop - alone)}
     if _weight_ms(e) >= PICKLED_PART * _late_ms(e):
         return {}
-    floor = {name: min(_floor(e, case), getattr(case, name)) for name in ("overhead", "ready")}
-    return {name: low + left * (getattr(case, name) - low) for name, low in floor.items()}
+    costs = {name: getattr(case.costs, name) for name in ("overhead", "ready")}
+    floor = {name: min(_floor(e, case), cost) for name, cost in costs.items()}
+    return {name: low + left * (costs[name] - low) for name, low in floor.items()}
 
 
 def _floor(e: Evidence, case: Case) -> float:
@@ -119,7 +120,7 @@ def _floor(e: Evidence, case: Case) -> float:
 
 
 def _without_transfer(e: Evidence, case: Case) -> dict[str, Any]:
-    late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
+    late, at_hand = (min(_floor(e, case), cost) for cost in (case.costs.overhead, case.costs.ready))
     # many small objects slow the step too: collections, and caches they have emptied
     loop = _loop_alone(e, case)
     return {"serialise": np.zeros(1), "overhead": late, "ready": at_hand, "loop": loop}
@@ -128,7 +129,8 @@ def _without_transfer(e: Evidence, case: Case) -> dict[str, Any]:
 def _loop_alone(e: Evidence, case: Case) -> Floats:
     """Return the steps (ns) scaled to the period with preloaded batches, if measured."""
     alone = e.periods.get(Arm.RESIDENT) or [math.inf]
-    return case.loop * min(1.0, float(np.mean(alone)) / max(float(case.loop.mean()), 1.0))
+    loop = case.costs.loop
+    return loop * min(1.0, float(np.mean(alone)) / max(float(loop.mean()), 1.0))
 
 
 def shallow_prefetch(e: Evidence) -> Diagnosis | None:
@@ -269,15 +271,15 @@ def uncrowded(e: Evidence, case: Case) -> predict.Costs:
         blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
         serialise=np.minimum(case.lag, pickling),
         loop=_loop_alone(e, case),
-        overhead=min(case.overhead, receipt),
-        ready=min(case.ready, receipt),
+        overhead=min(case.costs.overhead, receipt),
+        ready=min(case.costs.ready, receipt),
     )
 
 
 def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) -> float:
     """The period with these costs and settings, workers and trainer sharing the cores; ns."""
     setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
-    return predict.shared(costs, setting | changes, cores).period + case.startup
+    return predict.shared(costs, setting | changes, cores) + case.costs.startup
 
 
 def crowded_by_itself(e: Evidence) -> bool:
@@ -384,7 +386,6 @@ CODES = {
     "smaller shuffle buffer": "PIPE020",
     "cache": "PIPE027",
     "drop unused fields": "PIPE022",
-    "tf.data service": "PIPE006",
 }
 
 
@@ -403,6 +404,6 @@ def intervention(e: Evidence) -> Diagnosis | None:
         f"{row['name']}: {row['why']} (tried: {row['baseline_ms']:.1f} ms a step becomes "
         f"{row['period_ms']:.1f} ms)",
         Interval(gain, gain - spread, gain + spread, int(row.get("repeats", 1))),
-        {"baseline_ms": row["baseline_ms"], "period_ms": row["period_ms"], "op": row.get("op", "")},
+        {"baseline_ms": row["baseline_ms"], "period_ms": row["period_ms"]},
         row["how"],
     )

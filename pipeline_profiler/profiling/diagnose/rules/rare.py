@@ -33,7 +33,7 @@ LEAST_GAPS = 4  # fewer look regular by chance
 
 def worker_startup(e: Evidence) -> Diagnosis | None:
     """Time from iter() to the first batch, spread over the steps of a whole epoch."""
-    if not any(case.startup for case in e.cases) and not e.dear_start:
+    if not any(case.costs.startup for case in e.cases) and not e.dear_start:
         return None
     # timed as it is, not replayed: the error of a model of the other steps is none of its
     predicted = e.share(_avoidable_start)
@@ -68,16 +68,16 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
 
 
 def _without_start(case: Case) -> dict[str, float]:
-    return {"startup": case.startup - _avoidable_start(case)}
+    return {"startup": case.costs.startup - _avoidable_start(case)}
 
 
 def _avoidable_start(case: Case) -> float:
     """An epoch's start over its steps (ns), without the first batch's own loading, which stays."""
     if not case.workers or not case.window.epoch_steps:
-        return case.startup  # the typical wait, which is taken off, is that loading
+        return case.costs.startup  # the typical wait, which is taken off, is that loading
     typical = float(case.steps.wait[case.steps.normal].mean())
-    loading = float(case.fetch.mean()) + case.overhead - typical
-    return max(0.0, case.startup - max(0.0, loading) / case.window.epoch_steps)
+    loading = float(case.fetch.mean()) + case.costs.overhead - typical
+    return max(0.0, case.costs.startup - max(0.0, loading) / case.window.epoch_steps)
 
 
 def _drawn_at_starts(whole: Window) -> float:
@@ -282,12 +282,10 @@ def _rare_batches(case: Case) -> Flags:
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
 
-SLOWER = 1.5
-"""Median batch against the others', from which a worker is named: less is not worth a new split."""
+SLOWER = 1.5  # median batch against the others', from which a worker is named
+# share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
+# batches each, less than one in 5,000 is so far off by chance
 SEPARATED = 0.9
-"""Share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
-batches each, less than one in 5,000 is so far off by chance, and a worker that is slow in one of
-two runs only is not. Of a single run twice as many batches count."""
 LEAST_BATCHES = 12
 
 

@@ -48,24 +48,12 @@ def test_a_wait_for_cores_is_the_part_of_other_programs() -> None:
     assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
     assert results["contention"]["share"] == pytest.approx(10 / 30 - 2 / 22, abs=0.01)
     assert results["contention_sentence"].startswith("Of that, other programs cost about 24 points")
-    assert results["stall_alone"]["share"] == pytest.approx(2 / 22, abs=0.01)
     assert found.causes[0].code == "PIPE033"
 
 
-def test_a_step_that_waits_for_cores_hides_a_part_of_the_stall() -> None:
-    """5 of 10 ms of loading and 10 of 20 ms of the step wait for a core: a third, as measured."""
+def test_the_wait_of_the_step_for_cores_is_no_part_of_the_stall() -> None:
+    """5 of 10 ms of loading and 10 of 20 ms of the step wait for a core."""
     _, results = judged(wait=10.0, queued=5.0, step_queued=10.0, others=0.5)
-    assert results["contention"]["share"] == pytest.approx(10 / 30 - 5 / 25, abs=0.01)
-    assert results["stall_alone"]["share"] == pytest.approx(5 / 15, abs=0.01)
-    assert "Without other programs it would be about 33% (95% CI " in results["contention_sentence"]
-
-
-def test_threads_of_the_step_leave_the_stall_without_other_programs_unknown() -> None:
-    session = serial_session(wait=10.0, queued=5.0, step_queued=10.0, others=0.5)
-    for run in session.runs:
-        run.totals["main_cpu_ns"] //= 2
-    results = diagnose_session(session).as_results()
-    assert results["stall_alone"] is None
     assert results["contention"]["share"] == pytest.approx(10 / 30 - 5 / 25, abs=0.01)
 
 

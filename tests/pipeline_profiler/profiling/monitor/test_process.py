@@ -344,7 +344,7 @@ def test_the_wait_is_at_get_of_the_queue_that_a_thread_fills(
     assert 2 * TAKEN - 3 <= len(steps.wait) <= 2 * TAKEN + 2
     assert np.median(steps.wait) >= 0.9 * LOAD_S * 1e9
     assert session.environment["loop_at"].startswith("test_process.py:")
-    assert run.totals["trained_steps"] == len(Window.whole_of(run))
+    assert run.totals["trained_steps"] == len(Window.of(run).whole)
     process.end()
     assert dict(vars(queue.Queue)) == plain
 

@@ -88,7 +88,7 @@ def test_a_slow_loader_with_spawned_workers_is_named_with_its_line(slow) -> None
 def test_an_evaluation_is_no_part_of_the_training(slow) -> None:
     folder, _ = slow
     session = Session.load(folder / "profile.json")
-    assert len(Window.whole_of(session.runs[0])) == 24
+    assert len(Window.of(session.runs[0]).whole) == 24
     assert set(session.results["phases"]) >= {"wait", "forward", "backward", "optimizer"}
     assert session.results["phases"]["evaluation"] > 0.2
     assert session.notes == ["20 batches were evaluated: they are no part of the training step."]

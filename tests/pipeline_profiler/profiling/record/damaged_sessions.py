@@ -54,7 +54,7 @@ def _cut_run(run: Run) -> Run:
     run.spans = SpanTable(span for span in run.spans if span.batch < STEPS)
     kept = sum(1 for batch in run.batches["batch"] if batch < STEPS)
     run.batches = {name: column[:kept] for name, column in run.batches.items()}
-    run.slow_keys, run.depths = run.slow_keys[:kept], run.depths[:STEPS]
+    run.slow_keys = run.slow_keys[:kept]
     run.warmup = min(run.warmup, 6)
     return run
 

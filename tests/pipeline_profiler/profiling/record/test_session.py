@@ -9,7 +9,6 @@ import operator
 import re
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.plan import Plan, Probes, Reason
+from pipeline_profiler.profiling.record.plan import Plan, Probes
 from pipeline_profiler.profiling.record.session import (
     BATCH_COLUMNS,
     MAIN,
@@ -102,7 +101,7 @@ def test_a_session_of_retired_trials_loads_and_prints_its_sentence() -> None:
 
 
 def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
-    plan = Plan((Arm.RESIDENT, Arm.WARM), 3, 60, 20, 25.0, (Reason("why", (Arm.WARM,)),), seed=7)
+    plan = Plan((Arm.RESIDENT, Arm.WARM), 3, 60, 20, 25.0, ("why",), seed=7)
     probes = Probes(unused_fields={"depth": 8}, change={"workers": 2}, slow_samples=[])
     path = Session(plan=plan, probes=probes).save(tmp_path / "s.json")
     held = json.loads(path.read_text())["plan"]
@@ -110,7 +109,7 @@ def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
     assert "synchronising_lines" not in held  # not probed is not None
     again = Session.load(path)
     assert again.probes == probes
-    assert again.plan == replace(plan, reasons=(Reason("why"),))
+    assert again.plan == plan
     path.write_text(path.read_text().replace('"try":', '"reduced": {"side": 160.0}, "try":'))
     assert Session.load(path).probes == probes  # a key that this version does not know
     # what was probed on a device and is unknown is null
@@ -158,7 +157,6 @@ RUNS = st.builds(
     rows=ROWS,
     keys=st.lists(TEXT | INTEGERS, min_size=5, max_size=5),
     slow=st.lists(st.fixed_dictionaries({"key": TEXT | INTEGERS, "wall_ns": COUNTS}), max_size=2),
-    depths=st.lists(st.lists(INTEGERS, min_size=3, max_size=3), max_size=3),
     gc_pauses=st.lists(st.lists(INTEGERS, min_size=2, max_size=2), max_size=3),
     totals=st.dictionaries(TEXT, INTEGERS, max_size=3),
     stacks=st.dictionaries(TEXT, COUNTS, max_size=3),
@@ -168,7 +166,7 @@ RESERVED = {"schema", *Session.__dataclass_fields__}
 PLANS = st.builds(
     Plan,
     arms=st.lists(st.sampled_from(Arm), min_size=1, unique=True).map(tuple),
-    reasons=st.lists(st.builds(Reason, TEXT), max_size=3).map(tuple),
+    reasons=st.lists(TEXT, max_size=3).map(tuple),
     seed=COUNTS,
 )
 PROBES = st.builds(
@@ -350,7 +348,6 @@ DAMAGED_DOCUMENTS = {
     "a block below zero": (put("runs", 0, "block", -1), "block"),
     "totals with text": (put("runs", 0, "totals", {"steps": "x"}), "totals"),
     "stacks with text": (put("runs", 0, "stacks", {"a|b|c": "x"}), "stacks"),
-    "depths of two": (put("runs", 0, "depths", [[1, 2]]), "depths"),
     "pauses of one": (put("runs", 0, "gc_pauses", [[1]]), "gc_pauses"),
     "a slow sample without a time": (put("runs", 1, "slow", 0, {"key": 1}), "wall_ns"),
     "notes as text": (put("notes", "x"), "notes"),
