@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Failure, Serial
-from audit.machine.sharing import RowTable
 from audit.neighbors.inspection import Opener
 from audit.neighbors.library import Library, large_array
 from audit.neighbors.overlap import LibraryMatches, search_against
@@ -175,7 +174,7 @@ def _matches(
     new: pl.DataFrame,
     library: pl.DataFrame,
     fresh: Signatures,
-    table: RowTable,
+    table: Signatures,
 ) -> list[Match]:
     """Return the best library sample of each new image; words say what turns the new into it."""
     by_hash = store.query(
