@@ -38,6 +38,7 @@ COUNT_COMMANDS = """
 import json, sys, typer
 from audit.cli.main import app
 from pipeline_profiler.cli.main import parser
+from dataset_preflight.cli import parser as page_parser
 commands, options = [], 0
 SHELL = ("help", "install_completion", "show_completion")  # of every program of typer
 def walk(command, path):
@@ -66,6 +67,7 @@ def dig(parser, path):
     if not inner:
         commands.append(" ".join(path))
 dig(parser(), ["pipeline-profiler"])
+dig(page_parser(), ["dataset-preflight"])
 print(json.dumps([len(commands), options]))
 """
 COUNT_SETTINGS = """

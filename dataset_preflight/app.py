@@ -10,6 +10,7 @@ Streamlit runs this file as a script, once for each look at a page.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import streamlit as st
@@ -20,6 +21,7 @@ from audit.ui import (
     duplicates,
     explore,
     findings,
+    html,
     labels,
     overview,
     start,
@@ -30,13 +32,16 @@ from audit.ui.guard import served
 from audit.ui.home import page as home_page
 from audit.ui.html import icon, write_style
 from audit.ui.link import follow
-from audit.ui.opened import guarded, known_runs, sizes_of
+from audit.ui.opened import guarded, known_runs, open_chosen_run, sizes_of
 from pipeline_profiler.ui import checks, profiles, runs
+
+CHIPS = {"fix first": "error", "go": "good", "inconclusive": "warning", "skipped": "info"}
 
 
 def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
     """Return the pages: name in the address to section, function, title and symbol."""
     return {
+        "preflight": ("Dataset", preflight_page, "Preflight", "flight_takeoff"),
         "overview": ("Dataset", overview.page, "Overview", "dashboard"),
         "findings": ("Dataset", findings.page, "Findings", "rule"),
         "duplicates": ("Dataset", duplicates.page, "Duplicates", "filter_none"),
@@ -52,6 +57,32 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
     }
 
 
+def preflight_page() -> None:
+    """Show the answer of `dataset-preflight` for the chosen run: may this training start?"""
+    run = open_chosen_run()
+    path = run.run / "preflight.json"
+    if not path.is_file():
+        html.empty("This run has no answer yet.", "Run dataset-preflight DATA -- python train.py.")
+        return
+    page = json.loads(path.read_text())
+    st.title(page["answer"].capitalize())
+    html.paragraph(f"{page['subject']} · {page['created']}", "quiet")
+    for row in page["rows"]:
+        with st.container(border=True):
+            html.write_html(
+                html.chip(row["state"], CHIPS[row["state"]]), html.tag("b", row["name"])
+            )
+            for sentence in row["sentences"]:
+                html.paragraph(sentence)
+            for command in row["commands"]:
+                st.code(command, language="sh")
+
+
+def has_answer() -> bool:
+    """Return whether a run of the app has a page of `dataset-preflight`."""
+    return any((run / "preflight.json").is_file() for run in known_runs().values())
+
+
 def pages_of_service() -> dict[str, tuple[str, Callable[[], None], str, str]]:
     """Return the pages of `audit serve`: those that open nothing but the datasets it lists."""
     own = {n: p for n, p in all_pages().items() if p[0] in ("Dataset", "Evaluation")}
@@ -65,6 +96,8 @@ def draw_app() -> None:
     listed = pages_of_service() if served() else all_pages()
     # without a run: what this is, and a scan
     first = "home" if served() else "overview" if known_runs() else "start"
+    if not served() and known_runs() and has_answer():
+        first = "preflight"
     pages = {
         name: st.Page(
             guarded(page),

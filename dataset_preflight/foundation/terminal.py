@@ -95,6 +95,13 @@ def write_message(text: str, *, keep: str = "\n") -> None:
             sys.stderr.flush()
 
 
+def show_progress(text: str) -> None:
+    """Write a line over the last one, where stderr is a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r{visible(text)}\x1b[K")
+        sys.stderr.flush()
+
+
 def close_streams() -> None:
     """Let nothing that is still buffered fail after the exit code is known."""
     for stream in (sys.stdout, sys.stderr):

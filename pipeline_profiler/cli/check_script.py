@@ -24,17 +24,20 @@ from pipeline_profiler.checks.caught_run import CheckOrder, chosen_checks, read_
 from pipeline_profiler.checks.runner import PATIENT, CheckReport
 from pipeline_profiler.cli.arguments import split_words
 from pipeline_profiler.cli.output import say
+from pipeline_profiler.profiling.monitor.hook.sitecustomize import WANTED
 from pipeline_profiler.profiling.monitor.interpreter import lent_packages
 from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, script_of, wait_for
+from pipeline_profiler.profiling.monitor.process import WatchOrder
 from pipeline_profiler.profiling.record.session import ProfileError
 
 START_S = 120.0  # to import, and to read what it reads before its first batch
-OFFLINE = {  # what keeps trackers from the network; a graph that is not compiled can be followed
+OFFLINE = {  # what keeps trackers from the network
     "WANDB_MODE": "offline", "WANDB_SILENT": "true", "NEPTUNE_MODE": "offline",
     "COMET_OFFLINE_DIRECTORY": ".", "COMET_START_ONLINE": "0", "CLEARML_OFFLINE_MODE": "1",
-    "SWANLAB_MODE": "offline", "MLFLOW_TRACKING_URI": "file:./mlruns", "TORCHDYNAMO_DISABLE": "1",
+    "SWANLAB_MODE": "offline", "MLFLOW_TRACKING_URI": "file:./mlruns",
     "PYTHONDONTWRITEBYTECODE": "1",
 }  # fmt: skip
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}  # for checks and precisions, which follow the graph
 NAMED = 6  # of the files that are named
 SHORTENED = "Figures that your code prints come from shortened runs: they are no results."
 
@@ -69,15 +72,16 @@ def run_script(
     with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
         with lent_packages() as home:
             order = replace(order, folder=os.path.realpath(at), home=home)
-            code = _run_held(words, order, agreed, until)
+            code = run_held(command_of(words), order, agreed, until)
         told = _answers(Path(at))
-        _tell_held(Path(at))
+        tell_held(Path(at))
     return code, told
 
 
-def _run_held(words: Sequence[str], order: CheckOrder, agreed: bool, until: str) -> int:
+def run_held(
+    command: Sequence[str], order: CheckOrder | WatchOrder, agreed: bool, until: str
+) -> int:
     """Run it below overlays that take its changes; in a copy of its folder without them."""
-    command = command_of(words)
     say(
         f"Runs {shlex.join(command)} in {os.getcwd()} {until}. Trackers (wandb, mlflow, "
         "...) are offline; other network access is not blocked."
@@ -92,14 +96,14 @@ def _run_held(words: Sequence[str], order: CheckOrder, agreed: bool, until: str)
     here, copy = os.getcwd(), f"{order.folder}/copy"
     linked = held_by_copy.copy_folder(here, copy)
     say("It runs in a copy of its folder. Changes of files elsewhere by Python are discarded, too.")
-    risks = held_by_copy.uncovered(Path(here), script_of(words))
+    risks = held_by_copy.uncovered(Path(here), script_of(command))
     for text in (*(f"{folder} (large, linked)" for folder in linked), *risks)[:NAMED]:
         say(f"Changes there may be real: {text}.")
     if risks and not agreed and not _agreed():
         raise ProfileError("It was not run: --yes runs it although some changes may be real.")
     hold = (f"{order.folder}/scratch", copy)
     inside = [copy + w.removeprefix(here) if _is_below(w, here) else w for w in command[1:]]
-    hooks = {**order.hooks, **held_by_copy.HOOKS}
+    hooks = {**(order.hooks or WANTED), **held_by_copy.HOOKS}
     return _run([command[0], *inside], replace(order, hold=hold, hooks=hooks), copy)
 
 
@@ -115,10 +119,11 @@ def _agreed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _run(command: Sequence[str], order: CheckOrder, folder: str | None = None) -> int:
+def _run(command: Sequence[str], order: CheckOrder | WatchOrder, folder: str | None = None) -> int:
     paths = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
     told = {"PYTHONPATH": paths, caught_run.VARIABLE: json.dumps(asdict(order))}
-    child = subprocess.Popen(command, env={**os.environ, **OFFLINE, **told}, stdout=2, cwd=folder)
+    told |= OFFLINE | ({} if isinstance(order, WatchOrder) else UNCOMPILED)
+    child = subprocess.Popen(command, env={**os.environ, **told}, stdout=2, cwd=folder)
     ending = threading.Timer(START_S + PATIENT * order.seconds, child.terminate)
     ending.daemon = True
     ending.start()
@@ -134,7 +139,7 @@ def _answers(folder: Path) -> dict[str, Any] | None:
     return max(found, key=lambda told: len(told["results"]), default=None)
 
 
-def _tell_held(folder: Path) -> None:
+def tell_held(folder: Path) -> None:
     """Say what was held back, and what was not."""
     held, log, copy = folder / "held.back", folder / "scratch.log", folder / "copy"
     if held.is_file():

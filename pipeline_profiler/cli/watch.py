@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.cli import runs
-from pipeline_profiler.cli.arguments import PYTHON_HELP
+from pipeline_profiler.cli.arguments import PYTHON_HELP, YES_HELP, check_amount
+from pipeline_profiler.cli.check_script import run_held, tell_held
 from pipeline_profiler.cli.output import (
     check_output,
     check_session_output,
@@ -32,6 +34,7 @@ TRACK_PREDICTIONS_HELP = (
     "samples of the training dataset by index (4,17,230)"
 )
 MAX_TRACKED_SAMPLES = 32
+SECONDS_HELP = "end the script so long after its first batch, and discard its file changes"
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -48,6 +51,9 @@ def add_watch(commands: Commands) -> None:
     p.add_argument(
         "--track-predictions", type=sample_ids, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
     )
+    p.add_argument("--seconds", type=float, default=0.0, metavar="S", help=SECONDS_HELP)
+    p.add_argument("--files", metavar="FILE", help="write the names of the files that it reads")
+    p.add_argument("--yes", action="store_true", help=YES_HELP)
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
     runs.record_command(p)
@@ -77,24 +83,43 @@ def watch_command(args: argparse.Namespace) -> int:
     named = args.interpreter
     python = training_python(named, with_numpy=False).path if named else ""
     command = command_of(words, python)
+    check_amount("--seconds", args.seconds or None)
     _check_places(args.output)
     notes = tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True)
     with lent_packages() as home, notes as folder:
+        held, opened = args.seconds > 0, f"{folder}/opened" if args.files else ""
         order = WatchOrder(
-            output=os.path.abspath(args.output),
+            output=f"{folder}/session.json" if held else os.path.abspath(args.output),
             every_s=args.settings.measure.every,
             folder=folder,
             home=home,
             parent=os.getpid(),
             quiet=args.quiet,
             grid=tracked,
+            seconds=args.seconds,
+            opened=opened,
         )
-        code = run_watched(command, order)
-        files = saved_files(folder)
+        if held:
+            code = run_held(command, order, args.yes, f"for {args.seconds:.0f} s of training")
+            tell_held(Path(folder))
+            files = _moved(saved_files(folder), Path(args.output))
+        else:
+            code = run_watched(command, order)
+            files = saved_files(folder)
+        if opened:
+            shutil.copyfile(opened, args.files)
     _conclude(files, args)
     if code and not files and command[0] == sys.executable:
         say(f"It ran in {sys.executable}: --python PATH names the Python of your training.")
     return code
+
+
+def _moved(files: list[Path], output: Path) -> list[Path]:
+    """Move the sessions of a script whose changes are discarded beside the output."""
+    ends = [path.name.removeprefix("session").removesuffix(".json") for path in files]
+    ends = ["" if end.startswith("-process") and len(files) == 1 else end for end in ends]
+    names = [output.with_name(f"{output.stem}{end}{output.suffix}") for end in ends]
+    return [Path(shutil.move(path, name)) for path, name in zip(files, names, strict=True)]
 
 
 def _check_places(output: str) -> None:

@@ -76,7 +76,8 @@ def measured_costs(timed: Window) -> Costs:
     late, ready = _overheads(window, batches)
     fetched = dict(zip(batches.batch.tolist(), batches.fetch.tolist(), strict=True))
     aligned = np.array([fetched.get(int(b), 0) for b in window.batch], np.int64)
-    serial = float(np.maximum(window.wait - aligned, 0)[steady].mean() or 0.0)
+    waits = np.maximum(window.wait - aligned, 0)[steady]
+    serial = float(waits.mean()) if len(waits) else 0.0  # a new iterator each step: none is steady
     return Costs(
         *(blocked, cpu, lag, loop, loop_cpu),
         *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),

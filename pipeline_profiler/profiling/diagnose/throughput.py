@@ -124,3 +124,14 @@ def measure_throughput(session: Session, windows: Windows) -> Throughput | None:
         epoch_s=epoch / rate.value if epoch and not error else None,
         epoch_size=epoch,
     )
+
+
+def step_rates(session: Session) -> dict[str, float]:
+    """Return samples/s of the whole step (`whole`) and without the stall (`alone`), if known."""
+    measured = (session.results.get("arms") or {}).get(Arm.WARM) or {}
+    size = session.runs[0].config.get("batch_size") if session.runs else None
+    share = (session.results.get("stall") or {}).get("share")
+    if not size or not measured.get("period_ms") or share is None or share >= 1:
+        return {}
+    whole = 1e3 * size / measured["period_ms"]
+    return {"whole": whole, "alone": whole / (1 - max(0.0, share))}

@@ -87,7 +87,8 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 def saved_files(folder: str) -> list[Path]:
     """Where the watched processes have saved, ranks in order."""
-    told = [line for note in Path(folder).iterdir() for line in note.read_text().splitlines()]
+    notes = Path(folder).glob("*.note")
+    told = [line for note in notes for line in note.read_text().splitlines()]
     return sorted({Path(line) for line in told if Path(line).is_file()}, key=_without_suffix)
 
 

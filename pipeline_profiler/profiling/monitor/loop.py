@@ -183,13 +183,16 @@ class TrainingCount:
 class Loop:
     """The loop over one loader; `trained` counts the steps in which something was trained."""
 
-    def __init__(self, source: Source, training: TrainingCount) -> None:
-        self.source, self.training = source, training
+    def __init__(self, source: Source, training: TrainingCount, number: int) -> None:
+        self.source, self.training, self.number = source, training, number
         self.recorder = LoopRecorder(bool(source.config.get("workers")))
         self.recorder.run.config |= source.config
         self.looks, self.timer = self.recorder.looks_at, self.recorder.timer
         self.gaps: DeviceGaps | None = None
         self.trained = 0
+        self.complete = 0  # epochs that trained up to the last batch
+        self.graded = False  # a batch was asked for while gradients are recorded
+        self.listed: Any = ()  # rows (path, class) of the dataset, as ImageFolder has
         self.elsewhere = 0  # trained in another thread than the one that asks for batches
         self.thread = 0  # that called next() last; 0: none in this epoch
         self.of_queue = False  # the batches of another loop, at get() of a queue

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import multiprocessing
 import os
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import util
 from pathlib import Path
 from time import perf_counter_ns
@@ -25,6 +27,7 @@ from pipeline_profiler.profiling.measure.environment import (
 )
 from pipeline_profiler.profiling.monitor.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.monitor.prediction_grid import PredictionGrid
+from pipeline_profiler.profiling.record.opened_files import current_log
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import (
     MAIN_INTERVAL_S,
@@ -39,6 +42,7 @@ from pipeline_profiler.profiling.record.stages import activate
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one
 MOST_LOOPS = 4  # of one process that are judged
+MAX_STEP_S = 10.0  # the script ends within its step at the latest so long after its time
 UNTRAINED = "a thread draws the batches and no training shows whether another thread waits for them"
 
 
@@ -87,6 +91,10 @@ class WatchOrder:
     parent: int
     quiet: bool = False
     grid: int | list[int] = 0  # samples whose predictions are recorded: a number, or indices
+    seconds: float = 0.0  # from the first batch on, then the script is ended; 0: it runs to its end
+    opened: str = ""  # a file for the names of the files that are read; '': not recorded
+    hold: tuple[str, ...] = ()  # scratch and copied folder, where no overlay holds writes back
+    hooks: Mapping[str, str] = field(default_factory=dict)
 
 
 class WatchedProcess:
@@ -112,7 +120,9 @@ class WatchedProcess:
         self._machine = Meter()
         self._saving = threading.Lock()
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
-        self._autosave = Repeated(self.save, order.every_s, "profile-autosave")
+        self._until = 0.0  # when the script is ended
+        self._ended = False
+        self._autosave = Repeated(self._save_or_end, order.every_s, "profile-autosave")
         self._line: Repeated | None = None
         first = os.environ.get("RANK", "0") == "0"
         if first and not order.quiet and sys.stderr is not None and sys.stderr.isatty():
@@ -126,7 +136,7 @@ class WatchedProcess:
         """The loop over a loader; loaders of one kind, made anew each epoch, share one."""
         found = self.loops.get(key)
         if found is None:
-            found = self.loops[key] = Loop(source, self.training)
+            found = self.loops[key] = Loop(source, self.training, len(self.loops) + 1)
         found.source = source
         return found
 
@@ -134,6 +144,8 @@ class WatchedProcess:
         """An epoch of `loop` begins."""
         if loop in self.active:  # left by `break`
             self.close(loop)
+        if self.order.seconds and not self._until:
+            self._until = time.monotonic() + self.order.seconds
         loop.together |= bool(self.active)
         self.alone = None
         loop.open(start, end)
@@ -162,6 +174,12 @@ class WatchedProcess:
     def ask(self, loop: Loop, deliver: Callable[[Any], Any], iterator: Any, trains: bool) -> Any:
         """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
         plain = loop is self.alone and loop.looks.left > 0 and not loop.timer.sums
+        if not plain:
+            if self.is_late:
+                self.leave()
+            loop.graded |= trains
+            if (log := current_log()) is not None:
+                log.loader = loop.number
         known = plain or loop.thread == self.training.thread == threading.get_ident()
         if not known and self._only_draws(loop):
             return loop.ask(deliver, iterator)
@@ -187,7 +205,9 @@ class WatchedProcess:
                 return batch
             batch = loop.ask(deliver, iterator)
         except BaseException as error:
-            if not isinstance(error, StopIteration):
+            if isinstance(error, StopIteration):
+                loop.complete += bool(loop.trained_here or loop.busy)
+            else:
                 said = f"{type(error).__name__}: {error}"[:200]
                 loop.recorder.run.notes.append(f"step {loop.recorder.steps}: {said}")
             self.close(loop)
@@ -364,7 +384,28 @@ class WatchedProcess:
                 )
                 self._saved[own] = replace_saved(session, own, self._saved.get(own))
             told = "\n".join(map(str, self._saved.values()))
-            Path(self.order.folder, str(self.pid)).write_text(told)
+            Path(self.order.folder, f"{self.pid}.note").write_text(told)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the script has had its time."""
+        return 0 < self._until < time.monotonic()
+
+    def _save_or_end(self) -> None:
+        self.save()
+        if self.is_late:
+            self.alone = None  # the next batch is asked for where `is_late` is read
+            if time.monotonic() > self._until + MAX_STEP_S:
+                self.leave()
+
+    def leave(self) -> None:
+        """Save, and end the process: nothing of the script runs after this."""
+        self.end()
+        for child in multiprocessing.active_children():
+            child.kill()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     def _path(self) -> Path:
         """`profile.json` for the script itself, `profile-rank1.json` for a rank, else by number."""
@@ -388,6 +429,12 @@ class WatchedProcess:
         for loop in list(self.active):
             self.close(loop)
         self.save()
+        if (log := current_log()) is not None and not self._ended:
+            trained = any(loop.trained for loop in self.loops.values())
+            for loop in self.loops.values():
+                kind = "train" if (loop.trained if trained else loop.graded) else "evaluation"
+                log.add_loader(loop.number, kind, loop.complete, loop.listed)
+        self._ended = True
         self._sampler.stop()
         for undo in self.undo:
             undo()
@@ -443,7 +490,8 @@ def watched_process() -> WatchedProcess:
     """The state of this process; made at its first batch, and anew after a fork."""
     global _STATE
     if _STATE is None:
-        _STATE = WatchedProcess(WatchOrder(**json.loads(os.environ[VARIABLE])))
+        order = json.loads(os.environ[VARIABLE])
+        _STATE = WatchedProcess(WatchOrder(**order | {"hold": tuple(order["hold"])}))
         os.register_at_fork(after_in_child=_forget)
     if _STATE.rank is None:
         _STATE.rank = process_rank(None)

@@ -27,6 +27,7 @@ from pipeline_profiler.profiling.monitor.process import (
     watched_process,
 )
 from pipeline_profiler.profiling.monitor.queues import hook_queues
+from pipeline_profiler.profiling.record.opened_files import current_log
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
 
@@ -92,6 +93,9 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
         loop.gaps = DeviceGaps(torch.cuda)
     clock = loop.recorder.clock
     start = clock()
+    if (log := current_log()) is not None:
+        log.loader = loop.number  # of the workers that start now
+        loop.listed = getattr(loader.dataset, "samples", getattr(loader.dataset, "imgs", ()))
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop

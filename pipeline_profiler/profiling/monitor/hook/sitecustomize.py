@@ -16,10 +16,13 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 OLDEST = (3, 11)  # Python that runs our packages
+OPENED = "pipeline_profiler.profiling.record.opened_files"
 WANTED = {
     "torch.utils.data.dataloader": "torch",
     "tensorflow.python.data.ops.dataset_ops": "tf",
     "keras.src.models.model": "keras",
+    "cv2": f"{OPENED}:hook_cv2",
+    "keras.src.utils.image_dataset_utils": f"{OPENED}:hook_keras_images",
 }
 
 
@@ -93,9 +96,12 @@ def _begin() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     if "PIPELINE_PROFILER_WATCH" in os.environ:
         order = _order()
-        sys.meta_path.insert(0, _Finder(order.get("hooks", WANTED)))
-        if order.get("hold"):  # before the script has a name of what is replaced
+        sys.meta_path.insert(0, _Finder(order.get("hooks") or WANTED))
+        if order.get("hold") or order.get("opened"):
             sys.path.append(order["home"])
+        if order.get("opened"):
+            importlib.import_module(OPENED).start_log(order["opened"])
+        if order.get("hold"):  # before the script has a name of what is replaced
             importlib.import_module("pipeline_profiler.checks.held_by_copy").hold(*order["hold"])
     ours = sys.modules.pop("sitecustomize", None)
     try:

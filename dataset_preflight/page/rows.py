@@ -1,0 +1,224 @@
+"""The rows of the page: each shows the result of one part, joined with those of the others.
+
+A row is *fix first* only where the whole interval lies beyond its limit, *inconclusive* where the
+interval lies on both sides or the part ended early, and *skipped* where an input is missing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from audit.results.script_reading import ScriptReading, join_reading
+from audit.subset.evaluation_split import evaluation_problems, evaluation_splits
+from pipeline_profiler.profiling.diagnose.throughput import step_rates
+from pipeline_profiler.profiling.record.opened_files import OpenedFiles
+
+if TYPE_CHECKING:
+    from audit.results.report_data import Report
+    from audit.results.results import Results
+    from pipeline_profiler.profiling.record.session import Session
+
+MAX_STALL = 0.10  # share of the step
+MAX_LEAK = 0.01  # share of an evaluation split
+MAX_SENTENCE = 130  # characters
+MAX_UNREAD = 0.02  # share of the images that a sampler may leave out of an epoch
+DATA, EVALUATION, PIPELINE = "Data", "Evaluation", "Input pipeline"
+PRECISION, CODE = "Precision", "Training code"
+
+
+class State(StrEnum):
+    """The answer of a row."""
+
+    FIX = "fix first"
+    GO = "go"
+    INCONCLUSIVE = "inconclusive"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: its answer, sentences, commands (the first is the next to run), and figures.
+
+    `failed`: why its part could not run, else empty.
+    """
+
+    name: str
+    state: State
+    sentences: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The results of the parts. `checks`: a document checks/1; `missing`: rows without a result."""
+
+    run: str
+    script: str
+    results: Results | None = None
+    profile: Session | None = None
+    opened: OpenedFiles = field(default_factory=OpenedFiles)
+    precision: Session | None = None
+    checks: Mapping[str, Any] | None = None
+    min_difference: float = 0.0
+    missing: Mapping[str, Row] = field(default_factory=dict)
+
+    @cached_property
+    def report(self) -> Report:
+        """The counts, costs and first steps of the run."""
+        assert self.results is not None
+        return self.results.overview()
+
+    @cached_property
+    def reading(self) -> ScriptReading | None:
+        """What the script reads of the data; None where no file was seen."""
+        if self.results is None or not self.opened.all:
+            return None
+        opened, splits = self.opened, [split.name for split in evaluation_splits(self.report)]
+        return join_reading(self.results, opened.train, opened.evaluation, opened.other, splits)
+
+
+def make_rows(joined: Joined) -> tuple[Row, ...]:
+    """Return the rows, in the order of the screen."""
+    made = {
+        DATA: data_row, EVALUATION: evaluation_row, PIPELINE: pipeline_row,
+        PRECISION: precision_row, CODE: code_row,
+    }  # fmt: skip
+    return tuple(joined.missing.get(name) or make(joined) for name, make in made.items())
+
+
+def data_row(joined: Joined) -> Row:
+    """Return the row of the audit: open errors, leaks, and what the script reads of the data."""
+    report, run = joined.report, shlex.quote(joined.run)
+    counts, leaks = report.counts, {s.name: s.leaked for s in evaluation_splits(report)}
+    evidence = {"errors": counts.error, "warnings": counts.warning, "leaked": leaks}
+    seen, reading = joined.reading, tuple(_reading(joined))
+    show = f"audit app {run}"
+    if seen is not None and seen.foreign and not seen.known:
+        text = (
+            f"{joined.script} reads no image of this dataset, but {seen.foreign} images in "
+            f"{seen.foreign_folder}."
+        )
+        return Row(DATA, State.FIX, (text,), (show,), evidence)
+    if counts.error or max(leaks.values(), default=0) > MAX_LEAK:
+        worst = [t for t in report.first if t.severity == "error" or t.name == "leaked"][:2]
+        problems = [_short(thing.message, thing.codes[0]) for thing in worst]
+        commands = (_mend(run, worst[0].codes[0]), show) if worst else (show,)
+        return Row(DATA, State.FIX, (*problems, *reading), commands, evidence)
+    text = f"{report.dataset.n_samples:,} images: no errors, {counts.warning} warnings open."
+    first = [_short(thing.message, thing.codes[0]) for thing in report.first[:1]]
+    return Row(DATA, State.GO, (text, *reading, *first), (show,), evidence)
+
+
+def _short(message: str, code: str) -> str:
+    """Return a message with its code; without what follows a colon if it is long."""
+    kept = message if len(message) <= MAX_SENTENCE else message.partition(": ")[0]
+    return f"{kept.rstrip('.')} ({code})."
+
+
+def _mend(run: str, code: str) -> str:
+    """Return the command that decides about the findings of a check."""
+    verbs = {"SPLIT": "--drop-from train", "DUP": "--rule largest", "FILE": "--as drop"}
+    verb = next((verb for family, verb in verbs.items() if code.startswith(family)), "")
+    return f"audit decide {run} --code {code} {verb}" if verb else f"audit app {run}"
+
+
+def _reading(joined: Joined) -> Iterator[str]:
+    """Yield sentences about images that the script reads although damaged, or never reads."""
+    if (seen := joined.reading) is None or not seen.known:
+        return
+    if seen.damaged:
+        yield f"{joined.script} reads {seen.damaged} of the damaged files."
+    if joined.opened.complete and seen.unread > MAX_UNREAD * seen.training:
+        most = f", most of class {seen.unread_class}" * bool(seen.unread_class)
+        yield f"{seen.unread} of {seen.training} training images were not read in an epoch{most}."
+
+
+def evaluation_row(joined: Joined) -> Row:
+    """Return the row of the evaluation: sizes, leaks, and classes without an image."""
+    run, splits = shlex.quote(joined.run), evaluation_splits(joined.report)
+    commands = (f"audit subset plan {run} --half-width {joined.min_difference or 0.05:g}",)
+    if not splits:
+        text = "The data has no evaluation split: name one val or test."
+        return Row(EVALUATION, State.SKIPPED, (text,), commands)
+    read = {} if joined.reading is None else joined.reading.trained_evaluation
+    problems = [f"{joined.script} trains on {n} images of {name}." for name, n in read.items()]
+    problems += evaluation_problems(joined.report, joined.min_difference)
+    evidence = {s.name: {"effective": s.effective, "margin": s.margin} for s in splits}
+    state = State.FIX if problems else State.GO
+    return Row(EVALUATION, state, (*problems[:2], splits[0].sentence), commands, evidence)
+
+
+def pipeline_row(joined: Joined) -> Row:
+    """Return the row of the data stall: its interval, the rates, and the cause to end."""
+    assert joined.profile is not None
+    results, rates = joined.profile.results, step_rates(joined.profile)
+    # on a busy machine, the stall without other programs
+    stall = results.get("stall_alone") or results.get("stall")
+    commands = (f"pipeline-profiler report {shlex.quote(f'{joined.run}/preflight/measure.json')}",)
+    if not stall or stall.get("low") is None:
+        return Row(PIPELINE, State.INCONCLUSIVE, (f"{results['sentence']}.",), commands, rates)
+    low, high = stall["low"], stall["high"]
+    state = State.FIX if low > MAX_STALL else State.GO if high < MAX_STALL else State.INCONCLUSIVE
+    text = f"Data stall {stall['share']:.0%} of the step (95% CI {low:.0%} to {high:.0%})"
+    if rates:
+        text += f": {rates['whole']:,.0f} samples/s, {rates['alone']:,.0f} without the stall"
+    loading, causes = results.get("loading") or {}, results.get("causes") or []
+    sentences = [f"{text}."]
+    if state is not State.GO:
+        for cause in causes[:1]:
+            text = cause["cause"][:1].upper() + cause["cause"][1:]
+            sentences += [f"{text} ({cause['code']}).", f"Next: {cause['next']}."]
+        sentences += [loading["sentence"]] if loading.get("sentence") else []
+        if joined.reading and joined.reading.large:
+            share = f"{joined.reading.large_share:.0%} of the pixels to decode"
+            sentences.append(f"{joined.reading.large} files over 20 megapixels hold {share}.")
+    return Row(PIPELINE, state, tuple(sentences), commands, {**rates, "stall": stall})
+
+
+def precision_row(joined: Joined) -> Row:
+    """Return the row of the precisions: advice only, with what the loader can feed."""
+    assert joined.precision is not None
+    results, path = joined.precision.results, shlex.quote(f"{joined.run}/preflight/precision.json")
+    sentences, commands = [str(results["sentence"])], (f"pipeline-profiler report {path}",)
+    speedups = (results.get("precision-script") or {}).get("speedups", {})
+    if sentences[0].startswith("Inconclusive"):
+        return Row(PRECISION, State.INCONCLUSIVE, tuple(sentences), commands, speedups)
+    gain = max((s["value"] for s in speedups.values() if s["low"] > 1), default=1.0)
+    rates = {} if joined.profile is None else step_rates(joined.profile)
+    if gain > 1 and rates:
+        text = f"The loader would have to deliver {gain * rates['alone']:,.0f} samples/s"
+        sentences.append(f"{text} (with the step, it delivers {rates['whole']:,.0f}).")
+    return Row(PRECISION, State.GO, tuple(sentences), commands, speedups)
+
+
+def code_row(joined: Joined) -> Row:
+    """Return the row of the checks of loader and training: the first failures, or the counts."""
+    assert joined.checks is not None
+    summary = joined.checks["summary"]
+    by_code = {check["code"]: check for check in joined.checks["checks"]}
+    failed = [by_code[code] for code in joined.checks["failed"] if code in by_code]
+    commands = (f"pipeline-profiler check --full -- {joined.script}",)
+    if failed:
+        rest = ", ".join(check["code"] for check in failed[3:])
+        sentences = [*map(_failure, failed[:3]), *([f"Also failed: {rest}."] if rest else [])]
+        return Row(CODE, State.FIX, (*sentences, f"Next: {failed[0]['next']}"), commands, summary)
+    states = ("failed", "passed", "inconclusive")
+    counts = ", ".join(f"{summary[state]} {state}" for state in states) + "."
+    start = by_code.get("TRAIN001", {"verdict": ""})
+    start_sentence = [start["sentence"]] if start["verdict"] == "passed" else []
+    early = joined.checks["interrupted"] or not summary["passed"]
+    state = State.INCONCLUSIVE if early else State.GO
+    return Row(CODE, state, (counts, *start_sentence), commands, summary)
+
+
+def _failure(check: Mapping[str, Any]) -> str:
+    at = check["location"]
+    place = f"{at['path']}:{at['lineno']} " if at else ""
+    return f"{place}{check['sentence'].rstrip('.')} ({check['code']})."
