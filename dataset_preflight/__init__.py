@@ -4,12 +4,8 @@ Imports nothing, because the recorder in a user's training imports `foundation`;
 at its first use.
 """
 
-from __future__ import annotations
 
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name != "check":
         raise AttributeError(name)
     from dataset_preflight.interface import check_training

@@ -13,8 +13,8 @@ from audit.errors import AuditError, UsageError
 from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import Ending, ExitCode, strongest
 from dataset_preflight.page.documents import FORMATS, to_json, to_screen
-from dataset_preflight.page.parts import Request
 from dataset_preflight.page.runner import default_run, run_page
+from dataset_preflight.request import Request
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENDING = Ending("dataset-preflight")
@@ -71,7 +71,8 @@ def main(words: Sequence[str] | None = None) -> int:
         unknown = [name for name in args.output if Path(name).suffix not in FORMATS]
         if unknown:
             raise UsageError(f"{unknown[0]}: -o takes names that end in {', '.join(FORMATS)}.")
-        again = shlex.join(["dataset-preflight", *(w for w in words[:end] if w != "--again")])
+        repeated = [*(w for w in words[:end] if w != "--again"), "--again", *words[end:]]
+        again = shlex.join(["dataset-preflight", *repeated])
         page, interrupted = run_page(request, terminal.show_progress, again)
         terminal.show_progress("")
         for name in args.output:

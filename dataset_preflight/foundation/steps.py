@@ -24,13 +24,17 @@ LATE = -int(signal.SIGTERM)  # the exit code of a command that was ended at its 
 
 @dataclass(frozen=True)
 class Step:
-    """A command. `limit_s`: 0 for none; `inputs`: a hash, empty where unknown; `result`: a file."""
+    """A command. `limit_s`: 0 for none; `inputs`: a hash, empty where unknown; `result`: a file.
+
+    `needs`: a step; where that failed without a result, this one does not run and ends as it did.
+    """
 
     name: str
     command: Sequence[str]
     limit_s: float
     inputs: str
     result: Path
+    needs: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,11 @@ def run_steps(
         for step in steps:
             known = before.get(step.name)
             is_current = known is not None and known.inputs == step.inputs != ""
-            outcomes[step.name] = known if known and is_current else run_step(step, progress)
+            first = step.needs
+            if first and outcomes[first.name].code and not first.result.exists():
+                outcomes[step.name] = outcomes[first.name]
+            else:
+                outcomes[step.name] = known if known and is_current else run_step(step, progress)
             after()
     except KeyboardInterrupt:
         return True

@@ -17,7 +17,7 @@ from dataset_preflight.page.rows import Row, State
 
 SCHEMA = "dataset-preflight/1"
 WIDTH, INDENT = 100, 22
-SENTENCES = 3  # of a row on the screen
+ROW_LINES, BRIEF = 16, 2  # lines of all rows on the screen, and of a row without a thing to do
 MARKS = {State.FIX: "FIX", State.GO: "go", State.INCONCLUSIVE: "?", State.SKIPPED: "-"}
 LEVELS: dict[State, Level] = {
     State.FIX: "error", State.INCONCLUSIVE: "warning", State.SKIPPED: "skipped", State.GO: "",
@@ -68,26 +68,30 @@ class Preflight:
 
 
 def to_screen(page: Preflight) -> str:
-    """Return at most 20 lines for five rows with one to four sentences."""
+    """Return the answer, the rows and the next command: at most 20 lines of 100 columns."""
     head = f"{page.answer}    {page.subject} · {_duration(page.seconds)}"
-    lines = [*textwrap.wrap(head, WIDTH), ""]
+    brief = [row for row in page.rows if row.state not in (State.FIX, State.INCONCLUSIVE)]
+    each = (ROW_LINES - BRIEF * len(brief)) // max(1, len(page.rows) - len(brief))
+    lines = [textwrap.shorten(head, WIDTH, placeholder=" ..."), ""]
     for row in page.rows:
-        lines += _row_lines(row)
-    report = f"report: {page.run}/preflight.html"
-    return escape_controls(
-        "\n".join([*lines, "", f"{report}    again after a fix: {page.command} --again"])
-    )
+        lines += _row_lines(row, BRIEF if row in brief else each)
+    again = f"report: {page.run}/preflight.html    again after a fix: {page.command}"
+    return escape_controls("\n".join([*lines, "", again]))
 
 
-def _row_lines(row: Row) -> Iterator[str]:
+def _row_lines(row: Row, most: int) -> Iterator[str]:
+    """Yield at most so many lines; the last is the next command, where there is something to do."""
+    todo = row.state in (State.FIX, State.INCONCLUSIVE) and bool(row.commands)
+    texts = [line for s in row.sentences for line in textwrap.wrap(s, WIDTH - INDENT)]
+    if len(texts) > most - todo:
+        texts = texts[: most - todo]
+        texts[-1] = textwrap.shorten(
+            f"{texts[-1]} {'x' * WIDTH}", WIDTH - INDENT, placeholder=" ..."
+        )
+    if todo:
+        texts.append(textwrap.shorten(f"-> {row.commands[0]}", WIDTH - INDENT, placeholder=" ..."))
     head = f"{MARKS[row.state]:<4}  {row.name:<14}  "
-    shown = list(row.sentences[:SENTENCES])
-    if row.commands and row.state is not State.GO:
-        shown.append(f"-> {row.commands[0]}")
-    for number, sentence in enumerate(shown):
-        first = head if not number else " " * INDENT
-        wrapped = textwrap.wrap(sentence, WIDTH - INDENT, max_lines=2, placeholder=" ...")
-        yield from (f"{first if not n else ' ' * INDENT}{text}" for n, text in enumerate(wrapped))
+    yield from (f"{' ' * INDENT if n else head}{text}" for n, text in enumerate(texts))
 
 
 def _duration(seconds: float) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from dataset_preflight.page.rows import (
     Row,
     State,
 )
+from dataset_preflight.request import Request
 from pipeline_profiler.checks.document import parse_checks
 from pipeline_profiler.profiling.monitor.launch import command_of, script_of
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -44,29 +45,9 @@ HINTS = {  # of the last line of a script that failed: what the user can do
     "EOFError": "it reads from the terminal, so give its input by a file: < answers.txt",
     "No module named": "name the Python of your training: `-- venv/bin/python train.py`",
 }
+ERROR = re.compile(r"^\s*[\w.]*(Error|Exception)\b|\berror: ", re.MULTILINE)
+PROGRAMS = ("pipeline-profiler: ", "audit: ")
 PROGRESS = ("Held back", "Not held back", "Runs ", "Its file changes", "It ran in", "Write a file")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to look at. `script`: the words after `--`; `loader`, `step`: `FILE.py:FUNCTION`."""
-
-    data: tuple[str, ...]
-    run: str
-    script: tuple[str, ...] = ()
-    loader: str = ""
-    step: str = ""
-    step_ms: float = 0.0
-    predictions: str = ""
-    min_difference: float = 0.0
-    quick: bool = False
-    again: bool = False
-    yes: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the sentences call the script or the loader."""
-        return os.path.basename(script_of(self.script)) if self.script else self.loader
 
 
 def make_steps(request: Request) -> Iterator[Step]:
@@ -77,7 +58,9 @@ def make_steps(request: Request) -> Iterator[Step]:
     budget, quick = ["--seconds", f"{seconds:g}"], ["--quick"] * r.quick
     limit = START_S + WALL_TIMES * seconds if r.script else 0.0
 
-    def step(row: str, *words: str, inputs: str = data and data + code) -> Step:
+    def step(
+        row: str, *words: str, inputs: str = data and data + code, needs: Step | None = None
+    ) -> Step:
         result, program = (
             folder / f"{FILES[row]}.json",
             "audit" if row == DATA else "pipeline_profiler",
@@ -86,17 +69,18 @@ def make_steps(request: Request) -> Iterator[Step]:
         if row != DATA:
             end = command.index("--") if "--" in command else len(command)
             command[end:end] = ["-o", str(result)]
-        return Step(row, command, limit * (row != DATA), inputs, result)
+        return Step(row, command, limit * (row != DATA), inputs, result, needs)
 
     predictions = ["--predictions", r.predictions] if r.predictions else []
     scan = ["scan", *r.data, "--out", r.run, "--fail-on", "never", *predictions]
     yield step(DATA, *scan, inputs=data)
     if r.script:
         ends, files = ["--yes"] * r.yes + ["--", *r.script], str(folder / "opened.txt")
-        yield step(PIPELINE, "watch", *budget, "--quiet", "--files", files, *ends)
+        watch = step(PIPELINE, "watch", *budget, "--quiet", "--files", files, *ends)
+        yield watch
         # a change of the script rarely changes what a precision gains, and that is advice only
-        yield step(PRECISION, "precision", *budget, *ends, inputs=data)
-        yield step(CODE, "check", *quick, *ends)
+        yield step(PRECISION, "precision", *budget, *ends, inputs=data, needs=watch)
+        yield step(CODE, "check", *quick, *ends, needs=watch)
     elif r.loader:
         steps = ["--step", r.step] if r.step else []
         emulated = ["--emulate-step-ms", f"{r.step_ms:g}"] if r.step_ms else []
@@ -167,6 +151,15 @@ def _without_result(row: str, outcome: Outcome | None, r: Request) -> Row:
         return Row(row, State.SKIPPED, ("Give a training: `-- python train.py`.",))
     if outcome is None and row == PRECISION and r.loader and not r.step:
         return Row(row, State.SKIPPED, ("Give a step: `--step FILE.py:make_step`.",))
+    if (
+        outcome
+        and outcome.code > 0
+        and row in (PIPELINE, PRECISION)
+        and ERROR.search(outcome.output)
+    ):
+        return Row(
+            row, State.SKIPPED, (f"{r.name} fails: see {CODE}.",), failed=outcome.output[-200:]
+        )
     if outcome is None:
         why = "Not run: give the same command with --again."
     elif outcome.code < 0:
@@ -183,6 +176,7 @@ def last_line(output: str) -> str:
     """Return the last line that says something, errors first."""
     lines = output.replace("\r", "\n").splitlines()
     texts = [line.strip() for line in lines if line.strip() and not line.startswith(PROGRESS)]
-    errors = [line for line in texts if "Error" in line or "error:" in line]
-    last = (errors or texts or [""])[-1]
-    return last.removeprefix("pipeline-profiler: ").removeprefix("audit: ")[:300]
+    errors = [line for line in texts if ERROR.search(line)]
+    ours = [line for line in texts if line.startswith(PROGRAMS)]
+    last = (errors or ours or texts or [""])[-1]
+    return last.removeprefix(PROGRAMS[0]).removeprefix(PROGRAMS[1])[:300]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline_profiler.profiling.record.session import Session
 
 MAX_STALL = 0.10  # share of the step
+OTHER_PROGRAMS = "PIPE033"  # the cause where they take the cores
 MAX_LEAK = 0.01  # share of an evaluation split
 MAX_SENTENCE = 130  # characters
 MAX_UNREAD = 0.02  # share of the images that a sampler may leave out of an epoch
@@ -159,22 +160,24 @@ def pipeline_row(joined: Joined) -> Row:
     """Return the row of the data stall: its interval, the rates, and the cause to end."""
     assert joined.profile is not None
     results, rates = joined.profile.results, step_rates(joined.profile)
-    # on a busy machine, the stall without other programs
-    stall = results.get("stall_alone") or results.get("stall")
-    commands = (f"pipeline-profiler report {shlex.quote(f'{joined.run}/preflight/measure.json')}",)
+    stall, causes = results.get("stall"), results.get("causes") or []
+    path = shlex.quote(f"{joined.run}/preflight/measure.json")
+    commands: tuple[str, ...] = (f"pipeline-profiler report {path}",)
     if not stall or stall.get("low") is None:
         return Row(PIPELINE, State.INCONCLUSIVE, (f"{results['sentence']}.",), commands, rates)
     low, high = stall["low"], stall["high"]
     state = State.FIX if low > MAX_STALL else State.GO if high < MAX_STALL else State.INCONCLUSIVE
+    if state is State.FIX and causes and causes[0]["code"] == OTHER_PROGRAMS:
+        state = State.INCONCLUSIVE
     text = f"Data stall {stall['share']:.0%} of the step (95% CI {low:.0%} to {high:.0%})"
     if rates:
         text += f": {rates['whole']:,.0f} samples/s, {rates['alone']:,.0f} without the stall"
-    loading, causes = results.get("loading") or {}, results.get("causes") or []
-    sentences = [f"{text}."]
+    loading, sentences = results.get("loading") or {}, [f"{text}."]
     if state is not State.GO:
         for cause in causes[:1]:
             text = cause["cause"][:1].upper() + cause["cause"][1:]
-            sentences += [f"{text} ({cause['code']}).", f"Next: {cause['next']}."]
+            sentences.append(f"{text} ({cause['code']}).")
+            commands = (cause["next"], *commands)
         sentences += [loading["sentence"]] if loading.get("sentence") else []
         if joined.reading and joined.reading.large:
             share = f"{joined.reading.large_share:.0%} of the pixels to decode"

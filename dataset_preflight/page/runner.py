@@ -8,11 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from audit.errors import UsageError
+from dataset_preflight.foundation.ending import ExitCode
 from dataset_preflight.foundation.steps import Outcome, read_outcomes, run_steps, write_outcomes
 from dataset_preflight.page.documents import Preflight, to_html, to_json
-from dataset_preflight.page.parts import Request, join_parts, make_steps, result_folder
-from dataset_preflight.page.rows import make_rows
-from pipeline_profiler.profiling.monitor.launch import command_of
+from dataset_preflight.page.parts import (
+    join_parts,
+    last_line,
+    make_steps,
+    result_folder,
+)
+from dataset_preflight.page.rows import DATA, make_rows
+from dataset_preflight.request import Request, check_request
 
 
 def default_run(root: str) -> str:
@@ -20,30 +26,17 @@ def default_run(root: str) -> str:
     return f"runs/{Path(root.partition('=')[2] or root).resolve().stem}"
 
 
-def check_request(request: Request) -> Request:
-    """Return the request; raises UsageError for input that no part can use."""
-    if request.script and request.loader:
-        raise UsageError("Give a script after `--` or --loader, not both.")
-    if (request.step or request.step_ms) and not request.loader:
-        raise UsageError("--step belongs to --loader FILE.py:FUNCTION: give it, too.")
-    if any(word.endswith(".ipynb") for word in request.script):
-        name = next(word for word in request.script if word.endswith(".ipynb"))
-        raise UsageError(f"{name} is a notebook: run `jupyter nbconvert --to script {name}` first.")
-    if len(request.data) > 1 and not all("=" in word for word in request.data):
-        raise UsageError("Two datasets: look at one at a time, or name the splits: train=A test=B.")
-    if request.script:
-        command_of(list(request.script))
-    return request
-
-
 def run_page(
     request: Request, progress: Callable[[str], None], command: str = "dataset-preflight"
 ) -> tuple[Preflight, bool]:
     """Run the parts; return the page, and whether it was interrupted. Written after each part."""
-    began, folder = time.monotonic(), result_folder(check_request(request))
+    check_request(request)
+    began, folder = time.monotonic(), result_folder(request)
     outcomes: dict[str, Outcome] = {}
 
     def write() -> Preflight:
+        if (scan := outcomes.get(DATA)) and scan.code == ExitCode.USAGE:
+            raise UsageError(last_line(scan.output))
         rows = make_rows(join_parts(request, outcomes))
         subject = " · ".join(filter(None, (" ".join(request.data), request.name)))
         seconds, created = time.monotonic() - began, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

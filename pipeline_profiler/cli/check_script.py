@@ -52,9 +52,9 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     code, told = run_script(words, order, args.yes, until)
     if told is None:
         raise ProfileError(
-            f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch), fit or "
-            "tape.gradient (Keras) was seen. Write a file with make_loader, make_model, make_loss "
-            "and make_optimizer(model), then run `pipeline-profiler check FILE.py`."
+            f"{script_of(words)} ended with exit code {code}, and no step of an optimizer (torch), "
+            "fit or tape.gradient (Keras) was seen. Write a file with make_loader, make_model, "
+            "make_loss and make_optimizer(model), then run `pipeline-profiler check FILE.py`."
         )
     for note in (*told["notes"], *(f"Not caught: {text}." for text in told["missing"])):
         say(note)

@@ -182,6 +182,7 @@ def measure_script(args: argparse.Namespace) -> Session:
     from pipeline_profiler.cli.check_script import run_script
     from pipeline_profiler.precision.script import HOOKS
     from pipeline_profiler.profiling.measure.environment import describe
+    from pipeline_profiler.profiling.monitor.launch import script_of
     from pipeline_profiler.profiling.record.session import Session, utc_now
 
     if given := [name for name in OF_A_MODEL if getattr(args, name) not in (None, False)]:
@@ -196,8 +197,8 @@ def measure_script(args: argparse.Namespace) -> Session:
     code, told = run_script(args.script, order, args.yes, until)
     if told is None:
         raise ProfileError(
-            f"{args.script[0]} ended with exit code {code}, and no step of a torch optimizer was "
-            "seen: give a training that calls optimizer.step()."
+            f"{script_of(args.script)} ended with exit code {code}, and no step of a torch "
+            "optimizer was seen: give a training that calls optimizer.step()."
         )
     notes = list(filter(None, [told["problem"]]))
     if not told["results"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 
 WRITES = frozenset("wax+")
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
-NO_DATA = (".py", ".pyc", ".so", ".pth", ".egg-link", ".dist-info", ".zip/__init__.py")
+NO_DATA = re.compile(r"\.(py|pyc|so|pth|egg-link)$|/(pymp-|__editable__|[^/]*\.dist-info)")
 SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/")
 KIND, LISTED = "#", "?"  # begin lines: what a loader is for, and a file that its dataset lists
 
@@ -56,7 +57,7 @@ class FileLog:
         try:
             text = os.path.abspath(os.fsdecode(path))
             key = hash((self.loader, text))
-            if key in self._seen or text.startswith(self._prefix) or text.endswith(NO_DATA):
+            if key in self._seen or text.startswith(self._prefix) or NO_DATA.search(text):
                 return
             self._seen.add(key)
             os.write(self._file, f"{self.loader}\t{text}\n".encode("utf-8", "surrogateescape"))

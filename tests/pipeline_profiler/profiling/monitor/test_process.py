@@ -48,7 +48,7 @@ def train(process: WatchedProcess) -> None:
 
 def saved(process: WatchedProcess) -> Session:
     process.end()
-    (note,) = (Path(process.order.folder)).iterdir()
+    (note,) = Path(process.order.folder).glob("*.note")
     return Session.load(note.read_text())
 
 
@@ -128,7 +128,7 @@ def test_loops_that_train_one_after_the_other_are_judged_apart(
     assert (first in process.active) == inside
     assert len(process.sessions()) == sessions
     process.end()
-    (note,) = Path(process.order.folder).iterdir()
+    (note,) = Path(process.order.folder).glob("*.note")
     found = [Session.load(path) for path in note.read_text().splitlines()]
     assert len(found) == sessions
     waits = [Window.of(one.runs[0]).steps.wait.mean() for one in found]
