@@ -120,7 +120,7 @@ lock:
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/core.txt \
 		--extra app pyproject.toml - -o requirements/app.txt
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/app.txt \
-		--extra app --extra tf --extra ray --extra dev pyproject.toml - -o requirements/all.txt
+		--extra app --extra tf --extra dev pyproject.toml - -o requirements/all.txt
 	$(BIN)/uv pip compile $(LOCKED) --group store -o requirements/store.txt
 	$(BIN)/uv pip compile $(LOCKED) --group older -o requirements/older.txt
 	$(BIN)/uv pip compile $(LOCKED) --no-deps --group peers -o requirements/peers.txt

@@ -44,7 +44,7 @@ WHOLE_FILE_IS_SLOW = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", re.
 LONGEST = (
     "browser/test_app.py", "pipeline_profiler/cli/test_check_script.py",
     "sample_data/test_plants.py", "sample_data/test_make.py", "audit/scanning/test_rescan.py",
-    "audit/cluster/test_ray_cluster.py", "pipeline_profiler/cli/test_other_python.py",
+    "pipeline_profiler/cli/test_other_python.py",
     "audit/ui/test_pages.py", "audit/cli/test_hostile_calls.py",
     "audit/decisions/test_decisions.py", "audit/scanning/test_scanning.py",
     "pipeline_profiler/profiling/monitor/test_watch.py", "audit/checks/test_cases.py",

@@ -23,7 +23,7 @@ MODULES = {
     "dataset_preflight": "foundation, request, page, app cli interface, __main__",
     "audit": (
         "errors kernels records, machine sources statistics, picture run,"
-        "annotations, checking cluster, checks decisions neighbors, embeddings, results,"
+        "annotations, checking, checks decisions neighbors, embeddings, results,"
         "report subset, compare exports, scanning, interface, service, ui, cli,"
         "__main__ testing"
     ),
@@ -40,7 +40,7 @@ WITHIN = {
 }
 FOUNDATION = "dataset_preflight.foundation"
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
-HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
+HEAVY = {"torch", "tensorflow", "keras", "streamlit"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
 SLOW = {"scipy", "cv2", "imagehash", "yaml"}
 

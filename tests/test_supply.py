@@ -112,4 +112,4 @@ def test_every_install_line_names_an_extra_that_there_is_or_a_package_of_the_loc
         asked.add(extra)
         assert not extra or extra in extras, f"{files}: no extra is called {extra}"
         assert name in (".", OWN) or canonicalize_name(what) in locked("all"), f"{files}: {what}"
-    assert "ray" in asked
+    assert "remote" in asked

@@ -8,9 +8,6 @@
     max_pixels = 200_000_000     # of one file, by its header
     max_memory = 4_000_000_000   # bytes to decode one file (default: 2 GiB, or a worker's share of
                                  # half the free memory)
-    executor = "processes"       # processes of this machine, or ray (extra)
-    address = "auto"             # Ray cluster (default: the one of this machine)
-    parts = "s3://bucket/parts"  # folder or address that all nodes share, for their measurements
     lock = true                  # keep other writers out of the run
 
     [measure]
@@ -96,7 +93,7 @@ MATCH_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_0
 SETTINGS: Mapping[str, Collection[str]] = {
     "scan": (
         "exclude", "embedder", "label_separator", "one_hot", "max_pixels", "max_bytes",
-        "max_memory", "timeout_s", "executor", "address", "parts", "lock",
+        "max_memory", "timeout_s", "lock",
     ),
     "measure": ("hashes",),
     "match": ("hashes", *MATCH_RANGES, "turned", "uncertainty_band"),
@@ -104,7 +101,6 @@ SETTINGS: Mapping[str, Collection[str]] = {
     "plugins": ("files",),
 }  # fmt: skip
 """Keys of each table of `audit.toml`; `[checks.CODE]` and `[expect]` have keys of their own."""
-EXECUTORS = ("processes", "ray")
 FILE_NAME = "audit.toml"
 
 
@@ -123,9 +119,6 @@ class Config:
     one_hot: str | None = None
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 60.0
-    executor: str = EXECUTORS[0]
-    address: str = "auto"
-    parts: str | None = None
     lock: bool = True
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     match: Mapping[str, int | float | bool] = field(default_factory=dict)
@@ -209,9 +202,6 @@ def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
         timeout_s=float(_positive(scan, "timeout_s", 60.0, path)),
         label_separator=_text(scan, "label_separator", path),
         one_hot=_text(scan, "one_hot", path),
-        executor=_executor(scan, path),
-        address=_text(scan, "address", path) or "auto",
-        parts=_text(scan, "parts", path),
         lock=_switch(scan, "[scan] lock", path, default=True),
         thresholds=checks,
         match=_match(match, path),
@@ -241,13 +231,6 @@ def _text(scan: Mapping[str, Any], key: str, path: str) -> str | None:
     if text is not None and (not isinstance(text, str) or not text):
         raise UsageError(f'{path}: [scan] {key} is {text!r}: write a text, such as "auto".')
     return None if text is None else str(text)
-
-
-def _executor(scan: Mapping[str, Any], path: str) -> str:
-    chosen = _text(scan, "executor", path) or EXECUTORS[0]
-    if chosen not in EXECUTORS:
-        raise UsageError(f"{path}: [scan] executor is {chosen!r}: write {' or '.join(EXECUTORS)}.")
-    return chosen
 
 
 def _table(inside: Mapping[str, Any], name: str, path: str, above: str = "") -> dict[str, Any]:

@@ -125,7 +125,7 @@ def start(
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", help=SET_HELP.format(example="scan.executor=ray")),
+        typer.Option("--set", help=SET_HELP.format(example="scan.lock=false")),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help=TRACE_HELP)] = False,
 ) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from audit.errors import MachineError
 from audit.machine.workers import STARTED, Worker, give_back, take_worker
@@ -73,16 +73,6 @@ class Failure:
 
     kind: str
     text: str
-
-
-class Executor(Protocol):
-    """Anything that can run chunks of work."""
-
-    def run(
-        self, work: Callable[[Sequence[Item]], Result], chunks: Iterable[Sequence[Item]]
-    ) -> Iterator[tuple[Sequence[Item], Result | Failure]]:
-        """Yield every chunk, or part of one, with its outcome, in any order."""
-        ...
 
 
 class Serial:
@@ -211,6 +201,9 @@ class Processes:
             yield guilty, Failure("timeout", f"it took longer than {self.timeout_s:g} s")
         elif guilty:
             yield guilty, Failure("crashed", f"the process that handled it died ({_ending(code)})")
+
+
+Executor = Serial | Processes
 
 
 class _Tasks:

@@ -1,15 +1,12 @@
-"""Share out the heavy steps of a search: in this process (`at_once`) or over machines.
-
-A step is a picklable function of a list of parts; the caller joins the results of several lists.
-"""
+"""Share out heavy loops among the threads of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import local
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +14,6 @@ from dataset_preflight.foundation.cores import usable_cores
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")
-Found = TypeVar("Found", covariant=True)
 
 MAX_THREADS = 16
 """Beyond that the tables that each thread keeps cost more than it saves."""
@@ -29,32 +25,6 @@ Advance = Callable[[float], None]
 
 def ignore_share(_: float) -> None:
     """Ignore the progress of a step."""
-
-
-class RowTable(Protocol):
-    """Rows of fixed width that are fetched when they are asked for, by numbers or a slice."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
-
-
-class SearchStep(Protocol[Found]):
-    """The heavy part of a step: a list of parts in, what was found among them out."""
-
-    def __call__(self, parts: Sequence[Any], advance: Advance = ignore_share) -> Found:
-        """Do the parts."""
-        ...
-
-
-class Share(Protocol):
-    """Does a step: yields what was found, list by list of parts, in any order."""
-
-    def __call__(
-        self, step: SearchStep[Found], parts: Sequence[Any], advance: Advance
-    ) -> Iterable[Found]:
-        """Share out the parts."""
-        ...
 
 
 def thread_count() -> int:
@@ -94,8 +64,3 @@ def by_rows(work: Callable[[slice], Made], n: int, block: int) -> Iterator[Made]
         return
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(thread_count()) as pool:
         yield from pool.map(work, parts)
-
-
-def at_once(step: SearchStep[Found], parts: Sequence[Any], advance: Advance) -> Iterable[Found]:
-    """Do all parts in this process; its threads share them."""
-    return [step(parts, advance)]

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import RowTable
 from audit.neighbors.dense import find_nearest_in
-from audit.neighbors.descriptor import describe
+from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.inspection import CONFIRMED, check_full_size
 from audit.neighbors.strangers import weigh
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import Floats, VerifiedPairs, verify
-from audit.picture.signatures import make_signature, stack_signatures
+from audit.picture.signatures import Signatures, make_signature, stack_signatures
 from audit.statistics.intervals import wilson_share
 
 LOWEST_THRESHOLD = -1.0
@@ -238,8 +237,8 @@ def _truncated_slope(mean: float, span: float) -> float:
 
 def measure_recall(
     calibration: Calibration,
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pictures: Iterable[tuple[int, Picture]],
     *,
     pool: npt.NDArray[np.intp],
@@ -285,8 +284,8 @@ def measure_recall(
 
 
 def _search_copies(
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     row: int,
     copies: list[Picture],
     pool: npt.NDArray[np.intp],

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import RowTable, Share, at_once
 from audit.neighbors.dense import Neighbours
 from audit.neighbors.groups import Pairs
 from audit.neighbors.hamming import CodePairs, Codes, find_code_pairs
@@ -22,14 +21,13 @@ Places = npt.NDArray[np.intp]
 
 
 def find_hash_pairs(
-    table: RowTable,
+    table: Signatures,
     rows: Places,
     hashes: Codes,
     *,
     radius: int,
     turned: bool,
     limit: int,
-    share: Share = at_once,
     known: KnownCodes | None = None,
 ) -> tuple[Pairs, int, CodePairs, str]:
     """Return pairs of `rows` within a radius of hashes, the radius, and how the search was done.
@@ -37,7 +35,7 @@ def find_hash_pairs(
     The radius is lowered from `radius` until at most `limit` pairs remain; `turned` adds the
     pairs of mirror images and quarter turns.
     """
-    search = find_code_pairs(hashes[rows], radius, share=share, known=known)
+    search = find_code_pairs(hashes[rows], radius, known=known)
     # rows of one code are chained: a thousand equal hashes are 999 candidates, not 500,000
     found, distance = search.rows()
     count = np.cumsum(np.bincount(distance, minlength=radius + 1))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 
 import cv2
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share, thread_count
+from audit.machine.sharing import Advance, ignore_share, thread_count
 from audit.neighbors.descriptor import Descriptors, layout
 from audit.neighbors.kernels.offers import best_orientation, merge_offers, offer_rows
 
@@ -30,7 +29,7 @@ EXACT_LIMIT = 200_000
 BLOCK = 384
 ANCHORS_PER_IMAGE = 3
 STRETCH = 64 * BLOCK
-"""Rows that are fetched together, where they are not at hand."""
+"""Rows that are copied together: a copy of all would take too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +49,34 @@ class Neighbours:
 
 
 def find_nearest(
-    descriptors: RowTable,
+    descriptors: Descriptors,
     k: int = 10,
     *,
     rows: Indices | None = None,
     exact_limit: int = EXACT_LIMIT,
     seed: int = 0,
-    share: Share = at_once,
     advance: Advance = ignore_share,
 ) -> Neighbours:
     """Return the k nearest others of each of `rows` (None: of all), by numbers of the whole.
 
-    `advance` gets the share that is done; `share` does the comparisons. Deterministic for one order
-    of rows; sort by content hash first to be free of order.
+    `advance` gets the share that is done. Deterministic for one order of rows; sort by content hash
+    first to be free of order.
     """
     chosen = np.arange(len(descriptors)) if rows is None else np.asarray(rows, np.int64)
     n = len(chosen)
-    if n <= exact_limit:
+    if exact := n <= exact_limit:
         parts = [chosen[start:] for start in range(0, n, BLOCK)]
-        best, index = _compare(descriptors, parts, k, share, advance)
+    else:
+        parts = _cells(descriptors, chosen, seed)
+    tasks = [_against_itself(descriptors, part) for part in parts]
+    best, index = _in_threads(tasks, len(descriptors), k, advance)
+    if exact:
         return Neighbours(index, best, True, 1.0, n)
-    parts = _cells(descriptors, chosen, seed, share)
-    best, index = _compare(descriptors, parts, k, share, advance)
     recall, sample = _measure(descriptors, chosen, index, k, seed)
     return Neighbours(index, best, False, recall, sample)
 
 
-def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighbours:
+def find_nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
     n = len(queries)
 
@@ -229,61 +229,18 @@ def _against_itself(descriptors: Floats, members: Indices) -> Task:
     return compare
 
 
-def _nearest(
-    descriptors: RowTable, k: int, parts: Sequence[Indices], advance: Advance = ignore_share
-) -> tuple[Indices, Floats, Indices]:
-    """Step: the k nearest within each part, members of which the first block is compared.
-
-    Returns the rows that were compared, similarities and neighbours. Where descriptors are at hand
-    these are all rows; else only those of the parts are fetched.
-    """
-    if isinstance(descriptors, np.ndarray):
-        rows = np.arange(len(descriptors))
-        tasks = [_against_itself(descriptors, part) for part in parts]
-        return rows, *_in_threads(tasks, len(rows), k, advance)
-    # in their order, so that equals are ranked as among all rows
-    rows = np.unique(np.concatenate(list(parts)))
-    fetched = descriptors[rows]
-    tasks = [_against_itself(fetched, np.searchsorted(rows, part)) for part in parts]
-    best, index = _in_threads(tasks, len(rows), k, advance)
-    return rows, best, np.where(index >= 0, rows[index], -1)
-
-
-def _compare(
-    descriptors: RowTable, parts: Sequence[Indices], k: int, share: Share, advance: Advance
-) -> tuple[Floats, Indices]:
-    """Return the nearest of all rows, (n, k), from what was found in each part."""
-    if isinstance(descriptors, np.ndarray) and share is at_once:
-        _, best, index = _nearest(descriptors, k, parts, advance)
-        return best, index
-    best, index = _empty(len(descriptors), k)
-    for rows, other, other_index in share(partial(_nearest, descriptors, k), parts, advance):
-        merge_offers(rows, other, other_index, best, index)
-    return best, index
-
-
-def _nearest_anchors(
-    descriptors: RowTable, anchors: Floats, parts: Sequence[Indices], _: Advance = ignore_share
-) -> list[tuple[Indices, Indices]]:
-    """Step: the anchors nearest to each row of each part."""
-    return [
-        (part, find_nearest_in(descriptors[part], anchors, ANCHORS_PER_IMAGE).index)
-        for part in parts
-    ]
-
-
-def _cells(descriptors: RowTable, chosen: Indices, seed: int, share: Share) -> list[Indices]:
+def _cells(descriptors: Descriptors, chosen: Indices, seed: int) -> list[Indices]:
     """Return members that share one of their nearest anchors, as parts."""
     n = len(chosen)
     # 2 sqrt(n) anchors balance the two steps: n x anchors products to assign, then cells of about
     # 1.5 sqrt(n) members each
     drawn = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
-    anchors = np.asarray(descriptors[chosen[np.sort(drawn)]])
+    anchors = descriptors[chosen[np.sort(drawn)]]
     cells = np.zeros((n, ANCHORS_PER_IMAGE), np.int64)
-    parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
-    for found in share(partial(_nearest_anchors, descriptors, anchors), parts, ignore_share):
-        for part, nearest in found:
-            cells[np.searchsorted(chosen, part[0]) :][: len(part)] = nearest
+    for start in range(0, n, STRETCH):
+        part = slice(start, start + STRETCH)
+        near = find_nearest_in(descriptors[chosen[part]], anchors, ANCHORS_PER_IMAGE)
+        cells[part] = near.index
     member = np.repeat(chosen, ANCHORS_PER_IMAGE)
     # stable, so that members stay in row order and equals are ranked alike in every run
     order = np.argsort(cells.ravel(), kind="stable")
@@ -295,14 +252,14 @@ def _cells(descriptors: RowTable, chosen: Indices, seed: int, share: Share) -> l
 
 
 def _measure(
-    descriptors: RowTable, chosen: Indices, index: Indices, k: int, seed: int
+    descriptors: Descriptors, chosen: Indices, index: Indices, k: int, seed: int
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(chosen)
     # another seed than the anchors', so that the sample does not consist of anchors
     sample = chosen[np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))]
     # k + 1, because each row is its own nearest
-    queries, (best, truth) = np.asarray(descriptors[sample]), _empty(len(sample), k + 1)
+    queries, (best, truth) = descriptors[sample], _empty(len(sample), k + 1)
     for start in range(0, n, STRETCH):
         part = chosen[start : start + STRETCH]
         near = find_nearest_in(queries, descriptors[part], k + 1)

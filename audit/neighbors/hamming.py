@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import pairwise
 from math import comb
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import Advance, Share, at_once, ignore_share, in_threads, row_blocks
+from audit.machine.sharing import in_threads, row_blocks
 from audit.neighbors.pair_cache import KnownCodes, find_contained
 
 Codes = npt.NDArray[np.uint64]
@@ -119,14 +118,12 @@ def find_code_pairs(
     radius: int,
     *,
     plan: str | None = None,
-    share: Share = at_once,
     known: KnownCodes | None = None,
 ) -> CodePairs:
     """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
 
-    `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper); `share` does the
-    comparisons, but for those that an earlier search made (`known`). Raises ValueError for a radius
-    outside 0 to 63.
+    `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper); what an earlier
+    search compared (`known`) is not compared again. Raises ValueError for a radius outside 0 to 63.
     """
     if not 0 <= radius <= 63:
         raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
@@ -143,16 +140,12 @@ def find_code_pairs(
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
     best = None if outright or radius > 31 else _cheapest(unique, radius)
     if best is None or (plan is None and brute_cost <= best.cost):
-        step, parts = partial(_outright, unique, radius), [(0, part) for part in range(PARTS)]
-        words = OUTRIGHT
-    else:
-        step, chunks = partial(_by_chunks, unique, radius, best), range(len(best.bits))
-        parts = [(c, part) for c in chunks if best.radii[c] >= 0 for part in range(PARTS)]
-        words = (
-            f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
-            f"within {'/'.join(map(str, best.radii))}"
-        )
-    return found(*_joined(list(share(step, parts, ignore_share))), words)
+        return found(*_outright(unique, radius), OUTRIGHT)
+    words = (
+        f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
+        f"within {'/'.join(map(str, best.radii))}"
+    )
+    return found(*_by_chunks(unique, radius, best), words)
 
 
 def find_cross_pairs(
@@ -167,8 +160,7 @@ def find_cross_pairs(
     # many more tasks than cores: their costs are uneven
     tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
     run = partial(compare_rows, queries, library, False, radius, tasks)
-    parts = [_collect(run, *_stretch(len(tasks) - 1, part)) for part in range(PARTS)]
-    first, second, distance = _joined(parts)
+    first, second, distance = _joined(_collect(run, len(tasks) - 1))
     return _sorted_pairs(np.stack([first, second], 1), distance)
 
 
@@ -230,36 +222,25 @@ def _priced(
     return _Plan(order, bits, radii, cost)
 
 
-def _outright(
-    codes: Codes, radius: int, parts: Sequence[tuple[int, int]], _: Advance = ignore_share
-) -> Hits:
-    """Step: every code of a part with every later one. A part is (0, number of `PARTS`)."""
+def _outright(codes: Codes, radius: int) -> Hits:
+    """Compare every code with every later one."""
     # rows near the start meet more partners: equal areas under the triangle, not equal rows
     share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
     tasks = np.unique((share * len(codes)).astype(np.int64))
     from audit.neighbors.kernels.popcount import compare_rows
 
     run = partial(compare_rows, codes, codes, True, radius, tasks)
-    return _joined([_collect(run, *_stretch(len(tasks) - 1, part)) for _, part in parts])
+    return _joined(_collect(run, len(tasks) - 1))
 
 
-def _by_chunks(
-    codes: Codes,
-    radius: int,
-    plan: _Plan,
-    parts: Sequence[tuple[int, int]],
-    _: Advance = ignore_share,
-) -> Hits:
-    """Step: codes that one chunk of their bits brings together, and no earlier one.
-
-    A part is (chunk, number of `PARTS` of its buckets).
-    """
+def _by_chunks(codes: Codes, radius: int, plan: _Plan) -> Hits:
+    """Compare codes that one chunk of their bits brings together, and no earlier one."""
     from audit.neighbors.kernels.popcount import permute_bits
 
-    found, moved = [], permute_bits(codes, plan.permutation)
-    for chunk, of_chunk in groupby(parts, key=itemgetter(0)):
-        run, tasks = _buckets(moved, radius, plan, chunk)
-        found += [_collect(run, *_stretch(tasks, part)) for _, part in of_chunk]
+    found, moved = list[Hits](), permute_bits(codes, plan.permutation)
+    for chunk, reach in enumerate(plan.radii):
+        if reach >= 0:
+            found += _collect(*_buckets(moved, radius, plan, chunk))
     return _joined(found)
 
 
@@ -286,11 +267,6 @@ def _buckets(moved: Codes, radius: int, plan: _Plan, c: int) -> tuple[Callable[.
     return run, len(tasks) - 1
 
 
-def _stretch(tasks: int, part: int) -> tuple[int, int]:
-    """Return the first of the tasks of a part, and the first after them."""
-    return tasks * part // PARTS, tasks * (part + 1) // PARTS
-
-
 def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
     """All values of `width` bits with at most `reach` of them set, zero first."""
     masks = [0]
@@ -302,7 +278,13 @@ def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
     return np.array(masks, np.int64)
 
 
-def _collect(run: Callable[..., None], begin: int, end: int) -> Hits:
+def _collect(run: Callable[..., None], tasks: int) -> list[Hits]:
+    """Run all tasks, in `PARTS`."""
+    edges = [tasks * part // PARTS for part in range(PARTS + 1)]
+    return [_collect_part(run, begin, end) for begin, end in pairwise(edges)]
+
+
+def _collect_part(run: Callable[..., None], begin: int, end: int) -> Hits:
     """Run tasks into buffers of a guessed size; run those again that found more than that."""
     found: list[Hits] = []
     tasks = np.arange(begin, end)

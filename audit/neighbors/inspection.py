@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import RowTable, in_threads
+from audit.machine.sharing import in_threads
 from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
 from audit.neighbors.candidates import contains_pairs
 from audit.neighbors.dense import STRETCH
@@ -289,7 +289,7 @@ Opener = Callable[[int], Picture | None]
 
 
 def select_rechecks(
-    table: RowTable,
+    table: Signatures,
     verified: VerifiedPairs,
     threshold: float,
     band: float,
@@ -311,7 +311,7 @@ def select_rechecks(
     return np.asarray(checked[np.argsort(away[checked], kind="stable")], np.intp)
 
 
-def pairs_of_drawings(table: RowTable, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def pairs_of_drawings(table: Signatures, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Say of which pairs (m, 2) of rows both pictures seem drawn, by their signatures."""
     used, place = np.unique(pairs, return_inverse=True)
     drawn = _asked_of(table, used, seem_drawn)
@@ -319,7 +319,7 @@ def pairs_of_drawings(table: RowTable, pairs: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _asked_of(
-    table: RowTable, rows: npt.NDArray[np.int64],
+    table: Signatures, rows: npt.NDArray[np.int64],
     ask: Callable[[Signatures], npt.NDArray[np.bool_]],
 ) -> npt.NDArray[np.bool_]:  # fmt: skip
     """Ask of the signatures in some rows, a stretch at a time: all would be copied at once."""
@@ -362,7 +362,7 @@ def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> FullSizeC
 
 
 def measure_strangers(
-    table: RowTable, verified: VerifiedPairs, threshold: float, opener: Opener
+    table: Signatures, verified: VerifiedPairs, threshold: float, opener: Opener
 ) -> float:
     """Return the contrast that a check has to see here: more than that of any of the pairs that
     only just fail; these are strangers, where strangers are many.

@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from audit.machine.sharing import RowTable
 from audit.neighbors.dense import Neighbours, find_nearest_in
 from audit.neighbors.descriptor import compare_orientations, describe, layout, swap_axes
 from audit.neighbors.hamming import Codes
 from audit.neighbors.orientations import parity_sign
 from audit.neighbors.pair_cache import key_codes
 from audit.neighbors.strangers import choose_pool
-from audit.picture.signatures import is_comparable
+from audit.picture.signatures import Signatures, is_comparable
 
 Floats = npt.NDArray[np.float32]
 AT_HAND = 256 << 20
@@ -53,7 +52,7 @@ class Library:
     """
 
     def __init__(
-        self, table: RowTable, keys: Sequence[bytes], hashes: Codes, threshold: float
+        self, table: Signatures, keys: Sequence[bytes], hashes: Codes, threshold: float
     ) -> None:
         """Keep the tables; descriptors are made when they are first asked for."""
         self.table, self.keys, self.hashes, self.threshold = table, keys, hashes, threshold

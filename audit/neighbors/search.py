@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.machine.executors import give_back_freed_memory, keep_no_freed_memory
-from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
+from audit.machine.sharing import Advance, ignore_share
 from audit.neighbors.calibration import (
     LEAST_SOURCES,
     USUAL_WEIGHT,
@@ -82,7 +82,7 @@ from audit.neighbors.verification import (
     key_ranks,
     verify,
 )
-from audit.picture.signatures import Flag, is_comparable
+from audit.picture.signatures import Flag, Signatures, is_comparable
 
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
@@ -153,16 +153,14 @@ class Relation:
 
 
 def find_near_duplicates(
-    table: RowTable,
+    table: Signatures,
     keys: Sequence[bytes],
     hashes: Codes,
     *,
-    descriptors: RowTable | None = None,
     more_hashes: Mapping[str, Codes] | None = None,
     options: SearchOptions | None = None,
     open_picture: Opener | None = None,
     known: PairCache | None = None,
-    share: Share = at_once,
     advance: Advance = ignore_share,
 ) -> Relation:
     """Find near-duplicates among images.
@@ -170,26 +168,25 @@ def find_near_duplicates(
     `table` (n,) signatures; `keys` their content hashes, best distinct; `hashes` (n,) uint64
     perceptual hashes; `more_hashes` others by name, whose close pairs are candidates too;
     `open_picture` gives the larger pictures (None: no full-resolution checks); `known` is the
-    `cache` of an earlier search. `share` does the heavy steps. Tables that are not at hand come in
-    the order of the keys, with their `descriptors`.
+    `cache` of an earlier search.
     """
     chosen = options or SearchOptions()
     if len(table) > chosen.exact_limit:
         keep_no_freed_memory()
     order = np.argsort(key_ranks(keys))
     if np.array_equal(order, np.arange(len(order))):
-        search = _Search(table, keys, hashes, more_hashes, descriptors, chosen, share, advance)
+        search = _Search(table, keys, hashes, more_hashes, chosen, advance)
         return search.run(open_picture, known or PairCache())
     sorted_keys, more = [keys[i] for i in order], more_hashes or {}
     more = {name: codes[order] for name, codes in more.items()}
-    search = _Search(table[order], sorted_keys, hashes[order], more, None, chosen, share, advance)
+    search = _Search(table[order], sorted_keys, hashes[order], more, chosen, advance)
     opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
     return _in_input_order(search.run(opener, known or PairCache()), order)
 
 
 def expect_recall(
     calibration: Calibration,
-    table: RowTable,
+    table: Signatures,
     keys: Sequence[bytes],
     opener: Opener,
     options: SearchOptions | None = None,
@@ -199,7 +196,7 @@ def expect_recall(
     `table` (n,) signatures in the order of their `keys`; `opener` gives the pictures.
     """
     asked = replace(options or SearchOptions(), recall_from=0)
-    search = _Search(table, keys, np.zeros(len(table), np.uint64), None, None, asked)
+    search = _Search(table, keys, np.zeros(len(table), np.uint64), None, asked)
     return search.with_recall(calibration, opener)
 
 
@@ -208,21 +205,19 @@ class _Search:
 
     def __init__(
         self,
-        table: RowTable,
+        table: Signatures,
         keys: Sequence[bytes],
         hashes: Codes,
         more_hashes: Mapping[str, Codes] | None,
-        descriptors: RowTable | None,
         options: SearchOptions,
-        share: Share = at_once,
         advance: Advance = ignore_share,
     ) -> None:
         self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
         self.more_hashes = more_hashes or {}
-        self.share, self.advance = share, advance
+        self.advance = advance
         self.ranks = np.arange(len(table))
         self.usable = np.flatnonzero(is_comparable(table))
-        self.descriptors = describe(table[:], self.usable) if descriptors is None else descriptors
+        self.descriptors = describe(table, self.usable)
         self.codes = self.around = key_codes(keys)
         self.pool = choose_pool(self.usable, self.codes)
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
@@ -408,7 +403,6 @@ class _Search:
                 rows=self.usable,
                 exact_limit=self.options.exact_limit,
                 seed=self.options.seed,
-                share=self.share,
                 advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
             )
         give_back_freed_memory()
@@ -419,7 +413,7 @@ class _Search:
         index, similarity, new, lost = known.carried_over(self.codes)
         usable = np.zeros(len(new), np.bool_)
         usable[self.usable] = True
-        if (new | lost).mean() > MOST_CHANGED or not isinstance(self.descriptors, np.ndarray):
+        if (new | lost).mean() > MOST_CHANGED:
             return None
         return find_nearest_again(
             self.descriptors, self.usable, index, similarity,
@@ -472,9 +466,7 @@ class _Search:
         if len(self.usable) < 2:
             return np.zeros((0, 2), np.int64), asked, "nothing to compare", None
         limit = self.options.hash_pairs_per_image * len(self.usable)
-        find = partial(
-            find_hash_pairs, self.table, self.usable, radius=asked, limit=limit, share=self.share
-        )
+        find = partial(find_hash_pairs, self.table, self.usable, radius=asked, limit=limit)
         pairs, radius, search, plan = find(self.hashes, turned=self.options.turned, known=known)
         kept = search.known(asked) if self._kept() and len(search.first) <= limit else None
         for name, codes in self.more_hashes.items():
@@ -522,7 +514,6 @@ class _Search:
             background=self.background,
             least=LINKED,
             keep=keep[~there],
-            share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
         weighed = np.full(len(found.places), np.nan)

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import RowTable
 from audit.neighbors.dense import similarity_table
-from audit.neighbors.descriptor import compare_orientations
+from audit.neighbors.descriptor import Descriptors, compare_orientations
 from audit.neighbors.kernels import plain
 from audit.neighbors.pair_cache import MIX_1, MIX_2, Fingerprints
 from audit.neighbors.verification import (
@@ -59,7 +58,9 @@ def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
     return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
 
 
-def choose_strangers(templates: Rows, table: RowTable, descriptors: RowTable, pool: Rows) -> Rows:
+def choose_strangers(
+    templates: Rows, table: Signatures, descriptors: Descriptors, pool: Rows
+) -> Rows:
     """Return the strangers (n, k) of templates (n,): as near as those of the `RANKS`.
 
     The four nearest, and the nearest of ever smaller parts of the pool, which are each template's
@@ -88,8 +89,8 @@ def _digests(signatures: Signatures) -> Fingerprints:
 
 def name_strangers(
     pairs: VerifiedPairs,
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pool: Rows,
     codes: Fingerprints,
 ) -> Fingerprints:
@@ -105,8 +106,8 @@ def name_strangers(
 
 def weigh(
     verified: VerifiedPairs,
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pool: Rows,
     least: float = LINKED,
 ) -> VerifiedPairs:
@@ -127,7 +128,7 @@ def weigh(
     return replace(verified, score=score)
 
 
-def _both(pairs: VerifiedPairs, table: RowTable) -> Signatures:
+def _both(pairs: VerifiedPairs, table: Signatures) -> Signatures:
     """Return the signatures of pairs (m, 2), the template first."""
     rows, place = np.unique(pairs.pairs, return_inverse=True)
     two = table[rows][place.reshape(-1, 2)]
@@ -135,7 +136,7 @@ def _both(pairs: VerifiedPairs, table: RowTable) -> Signatures:
 
 
 def _own_agreement(
-    pairs: VerifiedPairs, table: RowTable, descriptors: RowTable, pool: Rows
+    pairs: VerifiedPairs, table: Signatures, descriptors: Descriptors, pool: Rows
 ) -> Floats:
     """Return the own agreement of pairs (m,), by the templates that they share."""
     at = np.arange(len(pairs.pairs))
@@ -209,7 +210,7 @@ def _correlate(two: Planes, reach: npt.NDArray[np.bool_]) -> float:
 
 
 def _lay_strangers(
-    units: npt.NDArray[np.int64], table: RowTable, descriptors: RowTable, pool: Rows
+    units: npt.NDArray[np.int64], table: Signatures, descriptors: Descriptors, pool: Rows
 ) -> list[_Around]:
     """Align strangers of templates, (row, softening) each, and lay them over these."""
     templates, soft = units.T

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +20,13 @@ import numpy.typing as npt
 from audit.kernels.library import find_kernel
 from audit.machine.sharing import (
     Advance,
-    RowTable,
-    Share,
-    at_once,
     ignore_share,
     in_threads,
     one_thread,
     row_blocks,
     thread_count,
 )
-from audit.neighbors.descriptor import compare_orientations
+from audit.neighbors.descriptor import Descriptors, compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate
 from audit.neighbors.kernels import plain
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
@@ -122,8 +117,8 @@ def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
 
 
 def verify(
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     batch: int = BATCH,
@@ -145,20 +140,14 @@ def verify(
 
 
 def _verify(
-    rows: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     background: Floats | None,
 ) -> VerifiedPairs:
     """Score one batch."""
-    asked = pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
-    if not isinstance(rows, np.ndarray):
-        # what is not at hand is fetched once
-        used, place = np.unique(pairs, return_inverse=True)
-        rows, descriptors, pairs = rows[used], descriptors[used], place.reshape(-1, 2)
-        ranks, background = ranks[used], None if background is None else background[used]
-    table: Signatures = np.asarray(rows)
+    pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
     # the descriptor guesses the orientation; aligning all eight would cost eight times as much
@@ -180,7 +169,7 @@ def _verify(
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
     inner, shared = (best.features[:, FEATURES.index(n)] for n in ("inner", "overlap_a"))
     turned = best.template, best.orientation, best.matrix
-    return VerifiedPairs(asked, best.score, inner, *turned, shared)
+    return VerifiedPairs(pairs, best.score, inner, *turned, shared)
 
 
 def _pass_gate(
@@ -444,66 +433,23 @@ class ExaminedPairs:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some of the pairs, from place `start`; `background` of their pictures, in order of rows."""
-
-    start: int
-    pairs: Pairs
-    background: Floats | None
-    keep: npt.NDArray[np.bool_]
-
-
-def _examine(
-    table: RowTable,
-    descriptors: RowTable,
-    least: float,
-    parts: Sequence[_Part],
-    advance: Advance = ignore_share,
-) -> tuple[int, Floats, Places, npt.NDArray[np.void]]:
-    """Step: the first place of parts that follow each other, the scores of their pairs, and the
-    places and `PACKED` of those that are kept.
-    """
-    # room for all: what is not filled takes no memory, and nothing is there twice at the end
-    most = BATCH * len(parts)
-    score, places, packed = np.empty(most), np.empty(most, np.intp), np.empty(most, PACKED)
-    first = filled = n_kept = 0
-
-    def look(part: _Part) -> VerifiedPairs:
-        rows, place = np.unique(part.pairs, return_inverse=True)
-        ranks, places = np.arange(len(rows)), place.reshape(-1, 2)
-        return verify(table[rows], descriptors[rows], places, ranks, background=part.background)
-
-    for done, (part, verified) in enumerate(_each_in_a_thread(look, parts), start=1):
-        first = part.start if done == 1 else first
-        score[filled : filled + len(part.pairs)] = verified.score
-        kept = np.flatnonzero((verified.score >= least) | part.keep)
-        here = slice(n_kept, n_kept + len(kept))
-        places[here] = kept + part.start
-        for name in PACKED.names or ():
-            packed[name][here] = getattr(verified, name)[kept]
-        filled, n_kept = filled + len(part.pairs), here.stop
-        advance(done / len(parts))
-    return first, score[:filled], places[:n_kept], packed[:n_kept]
-
-
 def _each_in_a_thread(
-    look: Callable[[_Part], VerifiedPairs], parts: Sequence[_Part]
-) -> Iterator[tuple[_Part, VerifiedPairs]]:
-    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead."""
+    look: Callable[[int], VerifiedPairs], starts: Sequence[int]
+) -> Iterator[tuple[int, VerifiedPairs]]:
+    """Yield each start with what was seen, in order; of few, the pairs are shared instead."""
     threads = thread_count()
-    if len(parts) < 2 * threads:
-        yield from ((part, look(part)) for part in parts)
+    if len(starts) < 2 * threads:
+        yield from ((start, look(start)) for start in starts)
         return
 
-    def alone(part: _Part) -> VerifiedPairs:
+    def alone(start: int) -> VerifiedPairs:
         with one_thread():
-            return look(part)
+            return look(start)
 
-    waiting: deque[tuple[_Part, Future[VerifiedPairs]]] = deque()
+    waiting: deque[tuple[int, Future[VerifiedPairs]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for part in parts:
-            waiting.append((part, pool.submit(alone, part)))
+        for start in starts:
+            waiting.append((start, pool.submit(alone, start)))
             if len(waiting) > threads:  # no more at once: each has its pictures
                 first, found = waiting.popleft()
                 yield first, found.result()
@@ -512,45 +458,36 @@ def _each_in_a_thread(
 
 
 def examine_pairs(
-    table: RowTable,
-    descriptors: RowTable,
+    table: Signatures,
+    descriptors: Descriptors,
     pairs: Pairs,
     *,
     background: Floats | None,
     least: float,
     keep: npt.NDArray[np.bool_],
-    share: Share = at_once,
     advance: Advance = ignore_share,
 ) -> ExaminedPairs:
     """Score pairs (m, 2) of rows, which are in the order of the keys; see `verify`.
 
     Of pairs that score `least` all is kept, and of those of `keep` (m,) whatever they score.
     """
-    parts = _Parts(pairs, background, keep)
-    step = partial(_examine, table, descriptors, least)
-    found = sorted(share(step, parts, advance), key=lambda f: f[0])
-    _, *columns = zip(*found, strict=True)
-    # of one list, which is all there is in one process, no copy
-    return ExaminedPairs(pairs, *(c[0] if len(c) == 1 else np.concatenate(c) for c in columns))
+    n, n_kept, starts = len(pairs), 0, range(0, max(len(pairs), 1), BATCH)
+    # room for all: what is not filled takes no memory
+    score, places, packed = np.empty(n), np.empty(n, np.intp), np.empty(n, PACKED)
 
+    def look(start: int) -> VerifiedPairs:
+        rows, at = np.unique(pairs[start : start + BATCH], return_inverse=True)
+        around, ranks = None if background is None else background[rows], np.arange(len(rows))
+        return verify(table[rows], descriptors[rows], at.reshape(-1, 2), ranks, background=around)
 
-class _Parts(Sequence[_Part]):
-    """Pairs in parts that are made when they are asked for."""
-
-    def __init__(
-        self, pairs: Pairs, background: Floats | None, keep: npt.NDArray[np.bool_]
-    ) -> None:
-        self.pairs, self.background, self.keep = pairs, background, keep
-
-    def __len__(self) -> int:
-        return -(-max(len(self.pairs), 1) // BATCH)
-
-    def __getitem__(self, number: int | slice) -> Any:
-        if isinstance(number, slice):
-            return [self[k] for k in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        start = number * BATCH
-        pairs = self.pairs[start : start + BATCH]
-        around = None if self.background is None else self.background[np.unique(pairs)]
-        return _Part(start, pairs, around, self.keep[start : start + BATCH])
+    for done, (start, verified) in enumerate(_each_in_a_thread(look, starts), start=1):
+        part = slice(start, start + BATCH)
+        score[part] = verified.score
+        kept = np.flatnonzero((verified.score >= least) | keep[part])
+        here = slice(n_kept, n_kept + len(kept))
+        places[here] = kept + start
+        for name in PACKED.names or ():
+            packed[name][here] = getattr(verified, name)[kept]
+        n_kept = here.stop
+        advance(done / len(starts))
+    return ExaminedPairs(pairs, score, places[:n_kept], packed[:n_kept])

@@ -38,7 +38,6 @@ from audit.picture.places import measure_places
 from audit.picture.reading import read_bytes, reading_ahead
 from audit.picture.signatures import (
     SIGNATURE_DTYPE,
-    SIGNATURE_VERSION,
     Signatures,
     Thumbnails,
     cut_and_shrink,
@@ -59,7 +58,6 @@ ALONE = 3 << 14
 TOGETHER = 64
 COLOURS = ("red", "green", "blue")
 UNKNOWN_AS_NAN = {"sharpness", "noise_floor"}
-VERSION_KEY = b"signature_version"
 
 
 def feature_columns(
@@ -67,13 +65,6 @@ def feature_columns(
 ) -> tuple[Column, ...]:
     """Return the columns of the table `features`: ours, the library's hashes, the user's own."""
     return FEATURE_ROW + library_columns(hashes) + declared_columns(own)
-
-
-def feature_schema(hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()) -> pa.Schema:
-    """Return the Arrow schema of a row of the table `features`."""
-    import polars as pl
-
-    return pl.DataFrame(schema=polars_schema(feature_columns(hashes, own))).to_arrow().schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +345,7 @@ def signature_table(
         "content_hash": pl.Series(content_hashes, dtype=pl.String),
         "signature": pl.Series(cut, dtype=pl.Binary),
     })  # fmt: skip
-    return frame.to_arrow().replace_schema_metadata({VERSION_KEY: str(SIGNATURE_VERSION)})
+    return frame.to_arrow()
 
 
 def failed_rows(

@@ -18,7 +18,6 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import RowTable
 from audit.picture.pixels import Pixels
 
 GREY_SIDE = 32
@@ -119,7 +118,7 @@ def stack_signatures(records: list[np.void]) -> Signatures:
     return np.array(records, dtype=SIGNATURE_DTYPE)
 
 
-def is_comparable(table: RowTable) -> npt.NDArray[np.bool_]:
+def is_comparable(table: Signatures) -> npt.NDArray[np.bool_]:
     """Say which signatures hold something to compare: neither flat nor transparent."""
     return np.asarray((table["flags"] & (Flag.FLAT | Flag.TRANSPARENT)) == 0, np.bool_)
 

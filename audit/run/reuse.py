@@ -30,8 +30,6 @@ PREVIOUS = "previous"
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
-# A measured row and a row of `pending` are of one file as it is now.
-SAME_FILE = "p.id = f.sample_id AND p.file_key = f.file_key"
 # Outcomes that may differ the next time although the file did not change: what was missing when it
 # was read was there when it was listed, unless its size is unknown; an address may lack a library.
 TRANSIENT = (

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.checking.config import Config
-from audit.errors import MachineError
 from audit.machine.executors import (
     Executor,
     Failure,
@@ -27,7 +26,7 @@ from audit.picture.decode import Limits
 from audit.picture.magic import extension_of
 from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_rows
 from audit.picture.own_columns import OwnColumn
-from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, own_samples, store_samples
+from audit.run.reuse import UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
@@ -39,13 +38,10 @@ from dataset_preflight.foundation.cores import usable_cores
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.cluster.shared_place import SharedPlace
-
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
-PARTS, PART_CHUNKS = 256, 8
-"""A large dataset is cut into so many chunks, of at most so many times CHUNK_FILES; a chunk on a
-shared place is two files there."""
+CHUNKS, MAX_CHUNK_FILES = 256, 8 * CHUNK_FILES
+"""A large dataset is cut into so many chunks, of at most so many files."""
 FILE_S, BYTE_S = 1.5e-3, 25e-9
 """What a file takes to open and measure, and a byte of it to decode, s: sets of photographs and of
 small pictures are within a quarter of that."""
@@ -187,18 +183,17 @@ def measure_pending(
     *,
     done: int,
     total: int,
-    place: SharedPlace | None = None,
 ) -> None:
-    """Measure the table `pending`, after `done` of `total`; `place`: workers write rows there."""
+    """Measure the table `pending`, after `done` of `total`."""
     errors = 0
     progress(Progress("measure", done, total))
     pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
     # of large datasets a chunk holds more files: what a chunk costs is shared by them
-    files = min(max(CHUNK_FILES, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
-    n_bytes = CHUNK_BYTES if place is None else files * CHUNK_BYTES // CHUNK_FILES
-    chunks = cut_chunks(pending, files, n_bytes)
+    files = min(max(CHUNK_FILES, (total - done) // CHUNKS), MAX_CHUNK_FILES)
     try:
-        for jobs, measured in _answers(executor, measurer, chunks, place):
+        for jobs, measured in executor.run(measurer, cut_chunks(pending, files)):
+            if isinstance(measured, Failure):
+                measured = _measure_again(executor, measurer, jobs, measured)
             rows.add(measured)
             done += len(jobs)
             errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
@@ -207,34 +202,8 @@ def measure_pending(
         rows.flush()
 
 
-Jobs = Sequence[FileJob]
-
-
-def _answers(
-    executor: Executor, measurer: Measurer, chunks: Iterable[Jobs], place: SharedPlace | None
-) -> Iterator[tuple[Jobs, Measured]]:
-    work: Any = measurer
-    if place is not None:
-        from audit.cluster.measured_parts import PartWriter, Refusal, read_part
-
-        work = PartWriter(measurer, place)
-    for jobs, outcome in executor.run(work, chunks):
-        if isinstance(outcome, Failure):
-            outcome = _measure_again(executor, measurer, jobs, outcome)
-        elif place is not None:
-            if isinstance(outcome, Refusal):
-                raise MachineError(outcome.text)
-            outcome = read_part(place, outcome, measurer.hashes, measurer.own)
-            if outcome is None:
-                raise MachineError(
-                    f"A part that a node wrote cannot be read at {place.address}: check the path, "
-                    "then run the same command again. Measurements are kept."
-                )
-        yield jobs, outcome
-
-
 def _measure_again(
-    executor: Executor, measurer: Measurer, jobs: Jobs, failure: Failure
+    executor: Executor, measurer: Measurer, jobs: Sequence[FileJob], failure: Failure
 ) -> Measured:
     """Measure a file whose worker failed, without the custom columns that cause the failure."""
 
@@ -256,40 +225,16 @@ def _measure_again(
     return outcome
 
 
-def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> int:
-    """Store what nodes measured of the table `pending` for a scan that ended; return how many."""
-    import polars as pl
-
-    from audit.cluster.measured_parts import read_part, waiting_parts
-
-    store, taken = rows.store, 0
-    for name in waiting_parts(place):
-        measured = read_part(place, name, measurer.hashes, measurer.own)
-        if measured is None:
-            continue
-        store.create_from("part", measured.features)
-        wanted = f"part f JOIN pending p ON {SAME_FILE} WHERE NOT {TRANSIENT}"
-        found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
-        known = pl.Series(found["content_hash"]).implode()
-        signatures = pl.DataFrame(measured.signatures).filter(pl.col("content_hash").is_in(known))
-        rows.add(Measured(found, signatures.to_arrow()))
-        store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
-        store.execute("DROP TABLE part")
-        taken += found.num_rows
-    rows.flush()
-    return taken
-
-
 def cut_chunks(
-    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES, most: int = CHUNK_BYTES
+    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES
 ) -> Iterator[list[FileJob]]:
-    """Yield files, given as (id, file key, uri, bytes), in their order, `most` bytes at a time."""
+    """Yield lists of files, given as (id, file key, uri, bytes), in their order."""
     chunk: list[FileJob] = []
     n_bytes = 0
     for sample, key, uri, size in rows:
         chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
-        if len(chunk) >= files or n_bytes >= most:
+        if len(chunk) >= files or n_bytes >= CHUNK_BYTES:
             yield chunk
             chunk, n_bytes = [], 0
     if chunk:

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from audit.checking.config import Config
-    from audit.cluster.shared_place import SharedPlace
     from audit.embeddings.settings import VectorOptions
-    from audit.machine.executors import Executor
     from audit.scanning.scanning import ScanRequest
 
 Place = str | os.PathLike[str]
 RUNS = Path("runs")
-PROCESSES = "processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +88,6 @@ class ScanOptions:
             vectors,
             checks=[self.checks] if isinstance(self.checks, str) else self.checks,
             jobs=self.jobs,
-            executor=_executor(config),
-            parts=_shared_place(config, source.roots.values()),
             lock=config.lock,
             verify=self.verify,
         )
@@ -118,37 +113,6 @@ class ScanOptions:
             vectors = replace(vectors, embedder=model)
             vectors.check_files()
         return vectors
-
-
-def _executor(config: Config) -> Executor | None:
-    if config.executor == PROCESSES:
-        return None
-    from audit.cluster.ray_cluster import RayCluster
-
-    return RayCluster(config.address, config.timeout_s, config.limits.max_memory)
-
-
-def _shared_place(config: Config, roots: Iterable[str]) -> SharedPlace | None:
-    from audit.cluster.shared_place import SharedPlace
-    from audit.errors import UsageError
-    from audit.sources.paths import path_of
-
-    if config.parts is None:
-        return None
-    if config.executor == PROCESSES:
-        raise UsageError(
-            '[scan] parts is for the nodes of a cluster: set executor = "ray" as well.'
-        )
-    place = SharedPlace(config.parts)
-    for root in map(path_of, roots):
-        folder = None if place.folder is None else Path(os.path.realpath(place.folder))
-        if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
-            raise UsageError(
-                f"[scan] parts is {config.parts}, which is inside the dataset {root}: choose a "
-                "folder outside of the dataset."
-            )
-    place.prove()
-    return place
 
 
 def _refuse_around(run: Path, roots: Iterable[str]) -> None:

@@ -7,7 +7,6 @@ is attached once, as `previous`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -51,14 +50,12 @@ from audit.scanning.measuring import (
     keep_moved,
     list_source,
     measure_pending,
-    take_in_parts,
 )
 from audit.sources import Source
 from dataset_preflight.foundation.cores import usable_cores
 
 if TYPE_CHECKING:
     from audit.annotations.box_doubts import BoxResults
-    from audit.cluster.shared_place import SharedPlace
 
 IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
 FIRST_FINDINGS = "findings-0001.duckdb"
@@ -69,8 +66,8 @@ class ScanRequest:
     """A scan that can begin, with its source open (options: `audit.scanning.options`).
 
     `vectors`: the embeddings that judge labels, computed if given or if one of `checks` needs
-    them. `jobs`: worker processes (default: usable cores). `parts`: a folder that the workers of
-    `executor` share. `verify`: hash every file. `lock`: hold the lock of the run.
+    them. `jobs`: worker processes (default: usable cores); `executor`: what works instead of them.
+    `verify`: hash every file. `lock`: hold the lock of the run.
     """
 
     source: Source
@@ -80,7 +77,6 @@ class ScanRequest:
     checks: Sequence[str] | None = None
     jobs: int | None = None
     executor: Executor | None = None
-    parts: SharedPlace | None = None
     lock: bool = True
     verify: bool = False
 
@@ -186,7 +182,6 @@ class _Scan:
     config: Config
     reusable: Reusable
     previous: RunVersion | None
-    place: SharedPlace | None
     clock: Stopwatch
     total: int = 0
     pending: int = 0
@@ -205,13 +200,7 @@ class _Scan:
         previous = reusable.version
         if judges.own.broken and previous is not None:
             judges = replace(judges, own=_with_columns_of(previous, judges.own))
-        place = request.parts
-        if place is not None:  # below a name made of this source, this run and how it is measured
-            as_now = _measured_as(request.config, judges.own)
-            made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
-            digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
-            place = place.below(f"parts-{digest}")
-        return cls(request, judges, request.config, reusable, previous, place, clock)
+        return cls(request, judges, request.config, reusable, previous, clock)
 
     @property
     def run(self) -> Path:
@@ -278,12 +267,9 @@ class _Scan:
         self.pending -= self.moved
         rows = WaitingRows(store, self.run)
         measurer = Measurer(config.limits, config.hashes, self.judges.own.columns)
-        if self.place is not None:
-            taken = take_in_parts(rows, measurer, self.place)
-            self.pending, self.resumed = self.pending - taken, self.resumed + taken
         measure_pending(
             rows, workers, measurer, self.progress,
-            done=self.total - self.pending, total=self.total, place=self.place,
+            done=self.total - self.pending, total=self.total,
         )  # fmt: skip
         self.clock.lap("measure")
         store.execute("DROP TABLE pending")
@@ -361,7 +347,6 @@ class _Scan:
             options=SearchOptions(**self.config.match),  # type: ignore[arg-type]
             more_hashes=self.config.match_hashes,
             known=known,
-            place=None if self.place is None else self.place.below("search"),
             progress=lambda done, total: self.progress(Progress("relate", done, total)),
         )
 
@@ -378,13 +363,11 @@ class _Scan:
         self.clock.lap("checks")
 
     def publish(self) -> None:
-        """Make what was built the current version; remove damaged ones, and what a cluster left."""
+        """Make what was built the current version; remove damaged ones."""
         if self.unchanged is None:
             note_history(self.run, self.previous, run_version.publish(self.run, FIRST_FINDINGS))
         for folder in self.reusable.damaged:
             run_version.remove_version(folder)
-        if self.place is not None:
-            self.place.remove()
 
     def _workers(self, store: Store, table: str) -> tuple[Config, Executor]:
         request = self.request

@@ -106,7 +106,7 @@ def _filesystem(protocol: str) -> Any:
         raise UsageError(f"{protocol}:// cannot be opened: {name}: {error}.") from None
 
 
-def open_store(url: str) -> tuple[Any, str]:
+def _open_store(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the address as it spells it."""
     store = _filesystem(url.partition("://")[0])
     return store, store._strip_protocol(url)
@@ -117,7 +117,7 @@ def list_store(url: str) -> dict[str, dict[str, Any]]:
 
     A single object has the path ''. Raises UsageError where there is nothing or no permission.
     """
-    store, root = open_store(url)
+    store, root = _open_store(url)
     prefix = root.rstrip("/") + "/"
     try:
         found = _tried(lambda: store.find(root, detail=True), url)
@@ -171,7 +171,7 @@ def _nanoseconds(when: Any) -> int:
 
 def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
     """Return the bytes of an object, or a range; raises ReadingError, bomb above `limit`."""
-    store, path = open_store(url)
+    store, path = _open_store(url)
     wanted = limit + 1 if size is None else min(size, limit + 1)
 
     def read() -> bytes:
@@ -226,5 +226,5 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
 
 def open_object(url: str) -> Any:
     """Return an object as an open file that reads ranges."""
-    store, path = open_store(url)
+    store, path = _open_store(url)
     return store.open(path, "rb")

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.cluster.shared_place import SharedPlace
 from audit.machine.executors import Executor
-from audit.machine.sharing import RowTable
 from audit.neighbors.calibration import SCORE_DECIMALS, Calibration
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.pairs.signature_store import load_signatures
@@ -32,11 +28,10 @@ from audit.neighbors.search import (
     expect_recall,
     find_near_duplicates,
 )
-from audit.neighbors.shared_search import SearchTables, share_signatures
 from audit.neighbors.transformation import describe_pair
 from audit.picture.decode import Limits
 from audit.picture.preview import feature_pictures
-from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
+from audit.picture.signatures import Signatures
 from audit.run.store import Store, identifier
 from audit.sources.paths import reading_place
 
@@ -60,44 +55,39 @@ def relate_pictures(
     options: SearchOptions | None = None,
     more_hashes: Sequence[str] = (),
     known: PairCache | None = None,
-    place: SharedPlace | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
     `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`:
-    measured columns whose close pairs are candidates as well; `known`: see `load_pair_cache`; with
-    a `place` that the executor's workers see, they share the search
-    (`audit.neighbors.shared_search`); `progress` gets (pictures done, all), by the share of the
-    work.
+    measured columns whose close pairs are candidates as well; `known`: see `load_pair_cache`;
+    `progress` gets (pictures done, all), by the share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
     store.give_back_memory()
-    with (
-        store.transaction(),
-        _signatures(run, pictures["content_hash"], place, executor) as (stored, held),
-    ):
+    with store.transaction():
+        table, stored = load_signatures(run, pictures["content_hash"])
         missing = int((~stored).sum())
+        if missing:
+            table = table[stored]
         rows = pictures.filter(pl.Series(stored)) if missing else pictures
         hashes = rows["pixel_hash"]
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
         relation = find_near_duplicates(
-            held.signatures,
+            table,
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
-            descriptors=held.descriptors,
             open_picture=picture_opener(rows["uri"], rows["content_hash"], limits, executor),
             more_hashes=_more_hashes(store, rows, more_hashes),
             options=options,
             known=known,
-            share=held.share,
             advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
         )
         words = None if known is None else known.words
         phashes = rows["phash"].to_numpy()
-        store.append("pairs", pair_rows(relation, held.signatures, hashes, phashes, words))
+        store.append("pairs", pair_rows(relation, table, hashes, phashes, words))
         store.append("groups", _group_rows(relation, hashes))
         store.append("rechecks", _recheck_rows(relation))
         rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
@@ -129,31 +119,6 @@ def recall_facts(
         options,
     )
     return _calibration_facts(calibration)
-
-
-@contextmanager
-def _signatures(
-    run: Path, content_hashes: pl.Series, place: SharedPlace | None, executor: Executor
-) -> Iterator[tuple[npt.NDArray[np.bool_], SearchTables]]:
-    """Read the signatures, into memory or onto the place that the workers see; say which were
-    stored.
-    """
-    if place is None:
-        table, stored = load_signatures(run, content_hashes)
-        # where all are there, no copy of them is made
-        yield stored, SearchTables(table if stored.all() else table[stored])
-        return
-    place.remove()  # what an earlier scan that was killed left there
-    try:
-        with TemporaryFile(dir=run) as scratch:
-            # sorted on the disk: the parts of a run hold them in any order
-            n = len(content_hashes)
-            out: Signatures = np.memmap(scratch, SIGNATURE_DTYPE, "w+", shape=max(1, n))
-            table, stored = load_signatures(run, content_hashes, out[:n])
-            shared = share_signatures(place, executor, table, np.flatnonzero(stored))
-        yield stored, shared
-    finally:
-        place.remove()
 
 
 def _more_hashes(
@@ -189,7 +154,7 @@ def picture_opener(
 
 def pair_rows(
     relation: Relation,
-    table: RowTable,
+    table: Signatures,
     hashes: pl.Series,
     phashes: npt.NDArray[np.uint64],
     known: Mapping[tuple[str, str, float, float], str] | None = None,

@@ -70,7 +70,7 @@ CALLS = (
     ("report RUN -o none/report.xml", 2),
     ("scan new --out new-run --jobs 1 --hash-all", 0),
     ("scan new --out new-run --jobs 1 --set scan.lock=false", 0),
-    ("scan new --out new-run --set scan.executor=none", 2),
+    ("scan new --out new-run --set scan.lock=perhaps", 2),
     ("scan new --out new-run --plugin none.py", 2),
     ("apply plan.json --to clean --link hard", 0),
     ("apply plan.json --to clean --link symbolic", 0),

@@ -14,9 +14,10 @@ from audit.picture.measure import Measurer
 from audit.run.store import Store
 from audit.scanning.estimate import Forecast, expected_memory_gb, expected_seconds
 from audit.scanning.measuring import (
+    CHUNK_BYTES,
     CHUNK_FILES,
-    PART_CHUNKS,
-    PARTS,
+    CHUNKS,
+    MAX_CHUNK_FILES,
     Progress,
     choose_workers,
     cut_chunks,
@@ -66,10 +67,11 @@ def listed(store: Store, sizes: list[int], uri: str) -> None:
 
 
 def test_chunks_end_at_a_number_of_files_or_of_bytes() -> None:
-    rows = [(f"{n}.png", "key", f"{n}.png", size) for n, size in enumerate([1, 1, 9, 0, -1, 5, 1])]
-    names = [[job.sample_id for job in chunk] for chunk in cut_chunks(rows, 3, 9)]
+    sizes = [1, 1, CHUNK_BYTES, 0, -1, 5, 1]
+    rows = [(f"{n}.png", "key", f"{n}.png", size) for n, size in enumerate(sizes)]
+    names = [[job.sample_id for job in chunk] for chunk in cut_chunks(rows, 3)]
     assert names == [["0.png", "1.png", "2.png"], ["3.png", "4.png", "5.png"], ["6.png"]]
-    assert [len(chunk) for chunk in cut_chunks(rows, 9, 10)] == [3, 4]
+    assert [len(chunk) for chunk in cut_chunks(rows, 9)] == [3, 4]
 
 
 @dataclass
@@ -99,10 +101,10 @@ class Rows:
 @pytest.mark.parametrize(
     ("n", "n_bytes", "most"),
     [
-        (PARTS * 3, 900, CHUNK_FILES),
-        (PARTS * 100, 900, 100),
-        (PARTS * 10_000, 900, CHUNK_FILES * PART_CHUNKS),
-        (PARTS * 100, 16 << 20, 2),
+        (CHUNKS * 3, 900, CHUNK_FILES),
+        (CHUNKS * 100, 900, 100),
+        (CHUNKS * 10_000, 900, MAX_CHUNK_FILES),
+        (CHUNKS * 100, 16 << 20, 2),
     ],
 )
 def test_a_large_dataset_has_larger_chunks_but_no_more_bytes(
