@@ -73,21 +73,20 @@ demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
 demo: $(VENV)/core $(KERNELS)
 	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
 	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
-	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4 \
-		-o runs/sample_data/profile.json
-	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
-	$(BIN)/pipeline-profiler check sample_data/loader.py:make_loader --quick \
-		-o runs/sample_data/check-loader.json
 	if $(BIN)/python -c "import torch" 2>/dev/null; then \
 		$(BIN)/pipeline-profiler check sample_data/training.py --quick \
 		-o runs/sample_data/check-training.json; \
 	else echo "Skipped: the check of a training needs torch ($(BIN)/pip install torch)."; fi
+	$(BIN)/dataset-preflight sample_data --out runs/sample_data --quick \
+		--loader sample_data/loader.py:make_loader --emulate-step-ms 4 || test $$? -eq 1
+	@$(BIN)/pipeline-profiler report runs/sample_data/preflight/measure.json \
+		-o runs/sample_data/profile.html >/dev/null
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
 	@echo "  make app"
 
 app: $(VENV)/app
-	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
+	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json runs/sample_data/preflight/*.json)
 
 # pytest compiles each file of tests at its first import: once, not in each process (14 s of CPU).
 COMPILE_TESTS = ls tests/__pycache__/*pytest*.pyc >/dev/null 2>&1 || $(BIN)/python -m pytest --collect-only -q >/dev/null

@@ -13,8 +13,8 @@ from audit.errors import AuditError, UsageError
 from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import Ending, ExitCode, strongest
 from dataset_preflight.page.documents import FORMATS, to_json, to_screen
-from dataset_preflight.page.runner import default_run, run_page
-from dataset_preflight.request import Request
+from dataset_preflight.page.runner import run_page
+from dataset_preflight.request import Request, default_run
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENDING = Ending("dataset-preflight")

@@ -9,8 +9,8 @@ from typing import Any
 
 from dataset_preflight.foundation.terminal import show_progress
 from dataset_preflight.page.documents import Preflight
-from dataset_preflight.page.runner import default_run, run_page
-from dataset_preflight.request import Request
+from dataset_preflight.page.runner import run_page
+from dataset_preflight.request import Request, default_run
 
 
 def check_training(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from audit.errors import UsageError
 from dataset_preflight.foundation.terminal import nearest_path
+from dataset_preflight.foundation.tree_hash import hash_code, hash_data
 from pipeline_profiler.profiling.monitor.launch import command_of, script_of
 
 
@@ -27,9 +30,31 @@ class Request:
     yes: bool = False
 
     @property
+    def folder(self) -> Path:
+        """The folder of the results of the parts."""
+        return Path(self.run, "preflight")
+
+    @property
     def name(self) -> str:
         """What the sentences call the script or the loader."""
         return os.path.basename(script_of(self.script)) if self.script else self.loader
+
+
+def default_run(root: str) -> str:
+    """Return the folder of the results of a dataset, as `audit scan` chooses it."""
+    return f"runs/{Path(root.partition('=')[2] or root).resolve().stem}"
+
+
+def hash_inputs(r: Request) -> tuple[str, str]:
+    """Return the hash of data and options (empty where unknown), and that of the code."""
+    roots = [word.partition("=")[2] or word for word in r.data]
+    data = hash_data(roots, r.run)
+    if data:
+        data += repr((r.data, r.script, r.loader, r.step, r.step_ms, r.predictions, r.quick))
+    word = script_of(r.script) if r.script else r.loader.partition(":")[0]
+    folder = os.path.dirname(os.path.abspath(word)) if word.endswith(".py") else os.getcwd()
+    python = command_of(list(r.script))[0] if r.script else sys.executable
+    return data, hash_code(folder, [*roots, r.run], python) if word else ""
 
 
 def check_request(request: Request) -> None:

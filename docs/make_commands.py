@@ -1,4 +1,4 @@
-"""Write docs/commands.md: every command of both tools with every argument and option.
+"""Write docs/commands.md: every command with every argument and option.
 
     python docs/make_commands.py
 
@@ -21,6 +21,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from audit.cli.main import app
+from dataset_preflight.cli import parser as page_parser
 from pipeline_profiler.cli.main import parser
 from pipeline_profiler.cli.settings import FILE_NAME, setting_fields
 
@@ -124,6 +125,13 @@ def profiler_commands() -> list[Command]:
     ]
 
 
+def page_command() -> Command:
+    """Return the command `dataset-preflight`."""
+    top = page_parser()
+    actions = (a for a in top._actions if not isinstance(a, argparse._HelpAction))
+    return Command(top.prog, top.description or "", tuple(map(_argparse_parameter, actions)))
+
+
 def _argparse_parameter(action: argparse.Action) -> Parameter:
     meaning = (action.help or "").replace("%%", "%")
     word = str(action.metavar or action.dest.upper())
@@ -150,7 +158,12 @@ def _default(value: Any) -> str:
 def document() -> str:
     """Return the page."""
     parts = [HEAD]
-    for tool, commands in (("audit", audit_commands()), ("pipeline-profiler", profiler_commands())):
+    tools = {
+        "dataset-preflight": [page_command()],
+        "audit": audit_commands(),
+        "pipeline-profiler": profiler_commands(),
+    }
+    for tool, commands in tools.items():
         parts.append(f"\n## {tool}\n")
         parts += [_section(command) for command in commands]
     return "".join([*parts, _settings()])

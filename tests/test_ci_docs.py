@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,11 +29,13 @@ def test_the_hook_of_this_repository_has_the_form_of_a_hook() -> None:
     from pre_commit import clientlib
 
     path = ROOT / ".pre-commit-hooks.yaml"
-    (hook,) = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert {"id", "name", "entry", "language"} <= set(hook)
-    assert hook["language"] == "python"  # which installs the package, as pyproject.toml says
-    assert hook["entry"].split()[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert hook["pass_filenames"] is False
+    hooks = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert [hook["id"] for hook in hooks] == ["audit", "dataset-preflight"]
+    for hook in hooks:
+        assert {"id", "name", "entry", "language"} <= set(hook)
+        assert hook["language"] == "python"  # which installs the package, as pyproject.toml says
+        assert f"{hook['entry'].split()[0]} =" in (ROOT / "pyproject.toml").read_text("utf-8")
+        assert hook["pass_filenames"] is False
     clientlib.load_manifest(path)
 
 
@@ -58,13 +62,15 @@ def test_the_steps_of_the_action_run_and_the_hook_is_the_first(tmp_path: Path) -
     first.write_text("no image")  # an error: the step fails, the report comes
     for file in rest[5:]:
         file.unlink()
-    codes = []
     assert config["repos"][0]["hooks"][0]["entry"] == steps[0]
-    for line in steps:
-        program, *words = shlex.split(line)
-        assert program == "audit"
-        codes.append(warm_audit(*words, folder=tmp_path).returncode)
-    assert codes == [1, 0]
+    page, report = map(shlex.split, steps)
+    line = [sys.executable, "-m", page[0].replace("-", "_"), *page[1:]]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    suite = ElementTree.parse(tmp_path / "preflight.xml").getroot()
+    assert suite.get("failures") == "1"
+    assert report[0] == "audit"
+    assert warm_audit(*report[1:], folder=tmp_path).returncode == 0
     root = ElementTree.parse(tmp_path / "audit.xml").getroot()
     assert int(root.get("failures", 0)) > 0
     assert '"version":"2.1.0"' in (tmp_path / "audit.sarif").read_text(encoding="utf-8")

@@ -306,7 +306,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "profile.md": prepare_profile,
     "python.md": prepare_pictures,
     "review.md": prepare_pictures,
-    "watch.md": prepare_recorder,
+    "preflight.md": prepare_recorder,
     "README.md": prepare_scan,
     "embeddings.md": lambda folder: {},
     "ci.md": prepare_own_check,

@@ -6,7 +6,6 @@ A part that crashes, hangs or is killed costs its row. Results stay in `RUN/pref
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,6 @@ from typing import Any
 from audit.errors import AuditError, RunError
 from audit.results.results import open_results
 from dataset_preflight.foundation.steps import Outcome, Step
-from dataset_preflight.foundation.tree_hash import hash_code, hash_data
 from dataset_preflight.page.rows import (
     CODE,
     DATA,
@@ -27,14 +25,14 @@ from dataset_preflight.page.rows import (
     Row,
     State,
 )
-from dataset_preflight.request import Request
+from dataset_preflight.request import Request, hash_inputs
 from pipeline_profiler.checks.document import parse_checks
-from pipeline_profiler.profiling.monitor.launch import command_of, script_of
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.opened_files import read_opened
 from pipeline_profiler.profiling.record.session import Session
 
 QUICK_S, FULL_S = 20.0, 60.0  # of training in each part that runs the script
+QUICK_CHECK_S, FULL_CHECK_S = 40.0, 120.0  # CPU time of the checks of a script
 START_S = 120.0  # to import, and to the first batch
 WALL_TIMES = 8.0  # wall time of a part beside its time of training
 FILES = {DATA: "scan", PIPELINE: "measure", PRECISION: "precision", CODE: "check"}
@@ -52,7 +50,7 @@ PROGRESS = ("Held back", "Not held back", "Runs ", "Its file changes", "It ran i
 
 def make_steps(request: Request) -> Iterator[Step]:
     """Yield the parts: a scan, and what a script, or a loader and a step, allow."""
-    r, python, folder = request, [sys.executable, "-P", "-m"], result_folder(request)
+    r, folder, python = request, request.folder, [sys.executable, "-P", "-m"]
     data, code = hash_inputs(r)
     seconds = QUICK_S if r.quick else FULL_S
     budget, quick = ["--seconds", f"{seconds:g}"], ["--quick"] * r.quick
@@ -61,11 +59,8 @@ def make_steps(request: Request) -> Iterator[Step]:
     def step(
         row: str, *words: str, inputs: str = data and data + code, needs: Step | None = None
     ) -> Step:
-        result, program = (
-            folder / f"{FILES[row]}.json",
-            "audit" if row == DATA else "pipeline_profiler",
-        )
-        command = [*python, program, *words]
+        result = folder / f"{FILES[row]}.json"
+        command = [*python, "audit" if row == DATA else "pipeline_profiler", *words]
         if row != DATA:
             end = command.index("--") if "--" in command else len(command)
             command[end:end] = ["-o", str(result)]
@@ -80,7 +75,8 @@ def make_steps(request: Request) -> Iterator[Step]:
         yield watch
         # a change of the script rarely changes what a precision gains, and that is advice only
         yield step(PRECISION, "precision", *budget, *ends, inputs=data, needs=watch)
-        yield step(CODE, "check", *quick, *ends, needs=watch)
+        checking = ["--seconds", f"{QUICK_CHECK_S if r.quick else FULL_CHECK_S:g}"]
+        yield step(CODE, "check", *checking, *ends, needs=watch)
     elif r.loader:
         steps = ["--step", r.step] if r.step else []
         emulated = ["--emulate-step-ms", f"{r.step_ms:g}"] if r.step_ms else []
@@ -90,26 +86,9 @@ def make_steps(request: Request) -> Iterator[Step]:
         yield step(CODE, "check", r.loader, *quick)
 
 
-def hash_inputs(r: Request) -> tuple[str, str]:
-    """Return the hash of data and options (empty where unknown), and that of the code."""
-    roots = [word.partition("=")[2] or word for word in r.data]
-    data = hash_data(roots, r.run)
-    if data:
-        data += repr((r.data, r.script, r.loader, r.step, r.step_ms, r.predictions, r.quick))
-    word = script_of(r.script) if r.script else r.loader.partition(":")[0]
-    folder = os.path.dirname(os.path.abspath(word)) if word.endswith(".py") else os.getcwd()
-    python = command_of(list(r.script))[0] if r.script else sys.executable
-    return data, hash_code(folder, [*roots, r.run], python) if word else ""
-
-
-def result_folder(request: Request) -> Path:
-    """Return the folder of the results of the parts."""
-    return Path(request.run, "preflight")
-
-
 def join_parts(r: Request, outcomes: Mapping[str, Outcome]) -> Joined:
     """Return the results that the parts left, and the rows of those that left none."""
-    missing, found, folder = dict[str, Row](), dict[str, Any](), result_folder(r)
+    missing, found, folder = dict[str, Row](), dict[str, Any](), r.folder
     readers = {PIPELINE: _read_session, PRECISION: _read_session, CODE: _read_checks}
     names = {PIPELINE: "profile", PRECISION: "precision", CODE: "checks"}
     try:

@@ -174,11 +174,11 @@ def pipeline_row(joined: Joined) -> Row:
         text += f": {rates['whole']:,.0f} samples/s, {rates['alone']:,.0f} without the stall"
     loading, sentences = results.get("loading") or {}, [f"{text}."]
     if state is not State.GO:
+        sentences += [loading["sentence"]] if loading.get("sentence") else []
         for cause in causes[:1]:
             text = cause["cause"][:1].upper() + cause["cause"][1:]
             sentences.append(f"{text} ({cause['code']}).")
             commands = (cause["next"], *commands)
-        sentences += [loading["sentence"]] if loading.get("sentence") else []
         if joined.reading and joined.reading.large:
             share = f"{joined.reading.large_share:.0%} of the pixels to decode"
             sentences.append(f"{joined.reading.large} files over 20 megapixels hold {share}.")

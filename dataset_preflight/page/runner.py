@@ -10,20 +10,15 @@ from pathlib import Path
 from audit.errors import UsageError
 from dataset_preflight.foundation.ending import ExitCode
 from dataset_preflight.foundation.steps import Outcome, read_outcomes, run_steps, write_outcomes
+from dataset_preflight.foundation.terminal import write_message
 from dataset_preflight.page.documents import Preflight, to_html, to_json
 from dataset_preflight.page.parts import (
     join_parts,
     last_line,
     make_steps,
-    result_folder,
 )
 from dataset_preflight.page.rows import DATA, make_rows
 from dataset_preflight.request import Request, check_request
-
-
-def default_run(root: str) -> str:
-    """Return the folder of the results of a dataset, as `audit scan` chooses it."""
-    return f"runs/{Path(root.partition('=')[2] or root).resolve().stem}"
 
 
 def run_page(
@@ -31,7 +26,7 @@ def run_page(
 ) -> tuple[Preflight, bool]:
     """Run the parts; return the page, and whether it was interrupted. Written after each part."""
     check_request(request)
-    began, folder = time.monotonic(), result_folder(request)
+    began, folder = time.monotonic(), request.folder
     outcomes: dict[str, Outcome] = {}
 
     def write() -> Preflight:
@@ -42,12 +37,19 @@ def run_page(
         seconds, created = time.monotonic() - began, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         page = Preflight(rows, subject, request.run, command, seconds, created)
         if Path(request.run).is_dir():
-            folder.mkdir(exist_ok=True)
-            write_outcomes(folder, outcomes)
-            Path(request.run, "preflight.json").write_text(to_json(page))
-            Path(request.run, "preflight.html").write_text(to_html(page))
+            try:
+                _save(page, folder, outcomes)
+            except OSError as error:
+                write_message(f"dataset-preflight: the page is not saved: {error.strerror}.")
         return page
 
     before = read_outcomes(folder) if request.again else {}
     interrupted = run_steps(make_steps(request), before, outcomes, progress, after=write)
     return write(), interrupted
+
+
+def _save(page: Preflight, folder: Path, outcomes: dict[str, Outcome]) -> None:
+    folder.mkdir(exist_ok=True)
+    write_outcomes(folder, outcomes)
+    (folder.parent / "preflight.json").write_text(to_json(page))
+    (folder.parent / "preflight.html").write_text(to_html(page))

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from dataset_preflight.foundation.check_contract import named_checks
-from pipeline_profiler.checks.check import Answer, Check, Judgement, all_checks, select_checks
+from pipeline_profiler.checks.check import (
+    EXACT,
+    Answer,
+    Check,
+    Judgement,
+    all_checks,
+    select_checks,
+)
 from pipeline_profiler.checks.document import place_of, plain_value
 from pipeline_profiler.checks.runner import (
     PATIENT,
@@ -32,7 +39,6 @@ HOOKS = {
     "torch": "pipeline_profiler.checks.caught_run:hook_torch",
     "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
 }
-OF_EACH = ("TRAIN005", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")  # exact, cheap
 REACH_SHARE = 0.35  # of the budget, to reach the second epoch
 LOADER_SHARE = 0.35  # of what is left, for the checks of the loader
 
@@ -210,7 +216,7 @@ def _add_failures(report: CheckReport, others: Sequence[tuple[Any, Any]], seed: 
     """Replace results that did not fail by failures of other trainings of the script."""
     for subject, places in others:
         for number, result in enumerate(report.results):
-            cheap = result.check.recorded or result.check.code in OF_EACH
+            cheap = result.check.recorded or result.check.code in EXACT
             if not cheap or result.answer.judgement is Judgement.FAIL:
                 continue
             other = run_check(result.check, subject, seed)

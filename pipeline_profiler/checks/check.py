@@ -82,6 +82,10 @@ def fault(sentence: str, cause: str, next_step: str, place: str = "", /, **evide
     return wrong(sentence, [cause], next_step, **({"place": place} if place else {}), **evidence)
 
 
+# Checks of a training that are exact and cost a step or two: they run before the others.
+EXACT = ("TRAIN005", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")
+
+
 class Check:
     """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
 

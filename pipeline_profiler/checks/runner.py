@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, Judgement, unclear
+from pipeline_profiler.checks.check import EXACT, Answer, Check, Judgement, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -97,7 +97,8 @@ def run_checks(
     The limit in wall time is three times the budget.
     """
     report, start = CheckReport(), time.monotonic()
-    checks = sorted(checks, key=lambda check: (not check.recorded, check.nearness, check.code))
+    order = lambda c: (not c.recorded, c.code not in EXACT, c.nearness, c.code)  # noqa: E731
+    checks = sorted(checks, key=order)
     patience, limit = Patience(seconds, PATIENT * seconds), max(LEAST_LIMIT_S, seconds / 2)
     for number, check in enumerate(checks, 1):
         if patience.over:
