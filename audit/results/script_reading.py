@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from audit.results.evaluation import read_units
 from audit.results.results import Results
 from audit.sources.paths import file_of
 
@@ -21,8 +22,9 @@ class ScriptReading:
 
     `training`: images outside of the evaluation splits; `unread` of them were not opened, most of
     class `unread_class`. `trained_evaluation`: images by evaluation split that are read for
-    training and for evaluation. `foreign`: images outside of the dataset, in `foreign_folder`.
-    `large`: files of more than 20 megapixels, with a share of the pixels that are read.
+    training and for evaluation. `evaluated`: images that are read for evaluation alone; `copies` of
+    them are in a duplicate group with a training image. `foreign`: images outside of the dataset,
+    in `foreign_folder`. `large`: files of more than 20 megapixels, which hold a share of pixels.
     """
 
     known: bool
@@ -31,6 +33,8 @@ class ScriptReading:
     unread: int
     unread_class: str
     trained_evaluation: dict[str, int]
+    evaluated: int
+    copies: int
     foreign: int
     foreign_folder: str
     large: int
@@ -61,6 +65,10 @@ def join_reading(
     unread = training.filter(~pl.col("read"))
     classes = unread["label"].drop_nulls().value_counts(sort=True)
     both = images.filter(evaluation & pl.col("trained") & pl.col("evaluated"))
+    held_out = images.filter(pl.col("evaluated") & ~pl.col("trained") & pl.col("good"))
+    units = read_units(results).select("unit", id="sample_id")
+    seen = units.join(images.filter("trained"), on="id", how="semi")
+    copies = units.join(held_out, on="id", how="semi").join(seen, on="unit", how="semi")
     foreign = [p for p in opened["read"] - set(files) if p.lower().endswith(IMAGE_ENDINGS)]
     pixels = images.filter("read")["pixels"].drop_nulls()
     large = pixels.filter(pixels > LARGE_PIXELS)
@@ -71,6 +79,8 @@ def join_reading(
         unread=unread.height,
         unread_class=str(classes["label"][0]) if len(classes) else "",
         trained_evaluation=dict(both["split"].value_counts().iter_rows()),
+        evaluated=held_out.height,
+        copies=copies.height,
         foreign=len(foreign),
         foreign_folder=os.path.commonpath([os.path.dirname(p) for p in foreign]) if foreign else "",
         large=len(large),

@@ -53,13 +53,17 @@ def evaluation_splits(report: Report) -> list[EvaluationSplit]:
             continue
         numbers = {cost.kind: cost.numbers for cost in report.costs if cost.split == name}
         effective = float(numbers.get("repeated", {}).get("effective") or images)
-        low, high = wilson_share(0.5, effective)
-        gain = float(connor_difference(effective, DISAGREEMENT))
         leaked = float(numbers.get("leaked", {}).get("share") or 0.0)
-        margin = float(high - low) / 2
-        smallest = None if math.isnan(gain) else gain
-        found.append(EvaluationSplit(name, images, effective, margin, smallest, leaked))
+        found.append(measure_split(name, images, effective, leaked))
     return sorted(found, key=lambda split: ("test" not in split.name, split.name))
+
+
+def measure_split(name: str, images: int, effective: float, leaked: float) -> EvaluationSplit:
+    """Return what a set of images can show; `effective`: independent ones; `leaked`: a share."""
+    low, high = wilson_share(0.5, effective)
+    gain = float(connor_difference(effective, DISAGREEMENT))
+    smallest = None if math.isnan(gain) else gain
+    return EvaluationSplit(name, images, effective, float(high - low) / 2, smallest, leaked)
 
 
 def evaluation_problems(report: Report, min_difference: float = 0.0) -> list[str]:

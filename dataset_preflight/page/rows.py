@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from audit.results.script_reading import ScriptReading, join_reading
-from audit.subset.evaluation_split import evaluation_problems, evaluation_splits
+from audit.subset.evaluation_split import evaluation_problems, evaluation_splits, measure_split
 from pipeline_profiler.profiling.diagnose.throughput import step_rates
 from pipeline_profiler.profiling.record.opened_files import OpenedFiles
 
@@ -108,9 +108,8 @@ def data_row(joined: Joined) -> Row:
         )
         return Row(DATA, State.FIX, (text,), (show,), evidence)
     if counts.error or max(leaks.values(), default=0) > MAX_LEAK:
-        worst = [t for t in report.first if t.severity == "error" or t.name == "leaked"][:2]
-        problems = [_short(thing.message, thing.codes[0]) for thing in worst]
-        commands = (_mend(run, worst[0].codes[0]), show) if worst else (show,)
+        problems = [_short(thing.message, thing.codes[0]) for thing in report.first[:3]]
+        commands = (_mend(run, report.first[0].codes[0]), show) if problems else (show,)
         return Row(DATA, State.FIX, (*problems, *reading), commands, evidence)
     text = f"{report.dataset.n_samples:,} images: no errors, {counts.warning} warnings open."
     first = [_short(thing.message, thing.codes[0]) for thing in report.first[:1]]
@@ -143,17 +142,26 @@ def _reading(joined: Joined) -> Iterator[str]:
 
 def evaluation_row(joined: Joined) -> Row:
     """Return the row of the evaluation: sizes, leaks, and classes without an image."""
-    run, splits = shlex.quote(joined.run), evaluation_splits(joined.report)
+    run, splits, seen = shlex.quote(joined.run), evaluation_splits(joined.report), joined.reading
     commands = (f"audit subset plan {run} --half-width {joined.min_difference or 0.05:g}",)
-    if not splits:
+    problems = []
+    if seen is not None:
+        trained = seen.trained_evaluation.items()
+        problems = [f"{joined.script} trains on {n} images of {name}." for name, n in trained]
+        if seen.copies > MAX_LEAK * seen.evaluated:
+            problems.append(
+                f"{seen.copies} of {seen.evaluated} images that {joined.script} evaluates on are "
+                "copies of images that it trains on (SPLIT001)."
+            )
+        if not splits and joined.opened.evaluated and (n := seen.evaluated):
+            splits = [measure_split(f"The evaluation of {joined.script}", n, n, seen.copies / n)]
+    problems += evaluation_problems(joined.report, joined.min_difference)
+    if not splits and not problems:
         text = "The data has no evaluation split: name one val or test."
         return Row(EVALUATION, State.SKIPPED, (text,), commands)
-    read = {} if joined.reading is None else joined.reading.trained_evaluation
-    problems = [f"{joined.script} trains on {n} images of {name}." for name, n in read.items()]
-    problems += evaluation_problems(joined.report, joined.min_difference)
     evidence = {s.name: {"effective": s.effective, "margin": s.margin} for s in splits}
-    state = State.FIX if problems else State.GO
-    return Row(EVALUATION, state, (*problems[:2], splits[0].sentence), commands, evidence)
+    state, sizes = State.FIX if problems else State.GO, [s.sentence for s in splits[:1]]
+    return Row(EVALUATION, state, (*problems[:2], *sizes), commands, evidence)
 
 
 def pipeline_row(joined: Joined) -> Row:
@@ -216,9 +224,10 @@ def code_row(joined: Joined) -> Row:
     counts = ", ".join(f"{summary[state]} {state}" for state in states) + "."
     start = by_code.get("TRAIN001", {"verdict": ""})
     start_sentence = [start["sentence"]] if start["verdict"] == "passed" else []
-    early = joined.checks["interrupted"] or not summary["passed"]
-    state = State.INCONCLUSIVE if early else State.GO
-    return Row(CODE, state, (counts, *start_sentence), commands, summary)
+    early = joined.checks["interrupted"] or bool(joined.checks["ended"])
+    state = State.GO if summary["passed"] and not early else State.INCONCLUSIVE
+    ended = [joined.checks["ended"]] if early else []
+    return Row(CODE, state, (counts, *ended, *start_sentence), commands, summary)
 
 
 def _failure(check: Mapping[str, Any]) -> str:

@@ -54,7 +54,13 @@ def checks(failed: list[dict[str, Any]] | None = None, **more: Any) -> dict[str,
     failed = failed or []
     summary = dict.fromkeys(STATES, 0) | {"passed": 3, "failed": len(failed)}
     codes = [check["code"] for check in failed]
-    return {"summary": summary, "failed": codes, "checks": failed, "interrupted": False} | more
+    return {
+        "summary": summary,
+        "failed": codes,
+        "checks": failed,
+        "interrupted": False,
+        "ended": "",
+    } | more
 
 
 def row(joined: Joined, name: str) -> Any:
@@ -108,6 +114,29 @@ def test_evaluation_images_that_are_trained_on_are_fixed_first(scanned: Joined) 
     # training on all data, without an evaluation, is no fault
     alone = replace(scanned, opened=OpenedFiles(train=train | test))
     assert row(alone, "Evaluation").state is State.GO
+
+
+def test_a_split_of_the_script_is_judged_where_the_data_has_none(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "pets")
+    shutil.copy(tree / "train" / "dog" / "0.jpg", tree / "train" / "dog" / "copy.jpg")
+    audit.scan(tree / "train", run=tmp_path / "run", progress=False)
+    joined = joined_of(tmp_path / "run")
+    assert row(joined, "Evaluation").state is State.SKIPPED
+    assert joined.results is not None
+    paths = sorted(joined.results.images()["path"])
+    held_out = {p for p in paths if p.endswith(("copy.jpg", "/3.jpg", "/4.jpg"))}
+    opened = OpenedFiles(train=set(paths) - held_out, evaluation=held_out, evaluated=True)
+    found = row(replace(joined, opened=opened), "Evaluation")
+    assert found.state is State.FIX
+    assert found.sentences[0] == (
+        "1 of 7 images that train.py evaluates on are copies of images that it trains on "
+        "(SPLIT001)."
+    )
+    assert found.sentences[-1].startswith("The evaluation of train.py has 7 effective images")
+    folds = OpenedFiles(train=set(paths), evaluation=set(paths), evaluated=True)
+    assert row(replace(joined, opened=folds), "Evaluation").state is State.SKIPPED
+    apart = OpenedFiles(train=set(paths) - held_out, evaluation=held_out - {paths[-1]})
+    assert row(replace(joined, opened=apart), "Evaluation").state is not State.GO
 
 
 def test_data_that_the_script_never_reads_is_fixed_first(scanned: Joined) -> None:
@@ -190,5 +219,10 @@ def test_failed_checks_are_fixed_first_and_an_early_end_is_inconclusive(scanned:
         "Fault 0 (TRAIN000).", "train.py:9 Fault 1 (TRAIN001).", "train.py:9 Fault 2 (TRAIN002).",
         "Also failed: TRAIN003, TRAIN004.", "Next: Mend it.",
     )  # fmt: skip
-    for early in (checks(interrupted=True), checks(summary=dict.fromkeys(STATES, 0))):
+    over = "The budget of 4 s was over before TRAIN016."
+    for early in (
+        checks(interrupted=True),
+        checks(ended=over),
+        checks(summary=dict.fromkeys(STATES, 0)),
+    ):
         assert row(replace(scanned, checks=early), "Training code").state is State.INCONCLUSIVE

@@ -190,7 +190,7 @@ class Loop:
         self.looks, self.timer = self.recorder.looks_at, self.recorder.timer
         self.gaps: DeviceGaps | None = None
         self.trained = 0
-        self.complete = 0  # epochs that trained up to the last batch
+        self.complete = 0  # epochs up to the last batch
         self.graded = False  # a batch was asked for while gradients are recorded
         self.listed: Any = ()  # rows (path, class) of the dataset, as ImageFolder has
         self.elsewhere = 0  # trained in another thread than the one that asks for batches

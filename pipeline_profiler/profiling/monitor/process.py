@@ -206,7 +206,7 @@ class WatchedProcess:
             batch = loop.ask(deliver, iterator)
         except BaseException as error:
             if isinstance(error, StopIteration):
-                loop.complete += bool(loop.trained_here or loop.busy)
+                loop.complete += 1
             else:
                 said = f"{type(error).__name__}: {error}"[:200]
                 loop.recorder.run.notes.append(f"step {loop.recorder.steps}: {said}")

@@ -26,12 +26,16 @@ KIND, LISTED = "#", "?"  # begin lines: what a loader is for, and a file that it
 
 @dataclass
 class OpenedFiles:
-    """Absolute paths of the files that were read; `complete`: a whole epoch of training was."""
+    """Absolute paths of the files that were read.
+
+    `complete`: a whole epoch of training was; `evaluated`: a whole evaluation was.
+    """
 
     train: set[str] = field(default_factory=set)
     evaluation: set[str] = field(default_factory=set)
     other: set[str] = field(default_factory=set)  # before a loader, or of a loader of unknown use
     complete: bool = False
+    evaluated: bool = False
 
     @property
     def all(self) -> set[str]:
@@ -142,6 +146,7 @@ def read_opened(path: Path) -> OpenedFiles:
             kind, _, epochs = rest.partition("\t")
             kinds[loader[1:]] = kind
             found.complete |= kind == "train" and int(epochs) > 0
+            found.evaluated |= kind == "evaluation" and int(epochs) > 0
         elif loader.startswith(LISTED):
             listed.append((loader[1:], rest))
         else:
