@@ -60,12 +60,13 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
 def preflight_page() -> None:
     """Show the answer of `dataset-preflight` for the chosen run: may this training start?"""
     run = open_chosen_run()
+    st.title("Preflight")
     path = run.run / "preflight.json"
     if not path.is_file():
         html.empty("This run has no answer yet.", "Run dataset-preflight DATA -- python train.py.")
         return
     page = json.loads(path.read_text())
-    st.title(page["answer"].capitalize())
+    st.header(page["answer"].capitalize())
     html.paragraph(f"{page['subject']} · {page['created']}", "quiet")
     for row in page["rows"]:
         with st.container(border=True):

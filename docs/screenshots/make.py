@@ -45,7 +45,8 @@ RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 CHART = "[data-testid=stVegaLiteChart] .marks:visible"
 # name: link, theme, what to click first (a tab), what must be there
 PAGES = {
-    "overview": ("", "light", "", "text=Fix first"),
+    "preflight": ("preflight", "light", "", "text=Training code"),
+    "overview": ("overview", "light", "", "text=Fix first"),
     "findings": ("findings?code=IMG003", "light", "", ".gallery .card img"),
     "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),
     "duplicates": ("duplicates?code=DUP003", "light", "", "text=Compare two"),
@@ -101,6 +102,9 @@ def main() -> None:
         run = Path(folder) / "sample_data"
         scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
         shown = counts(run)
+        page = ("--loader", LOADER, "--emulate-step-ms", "4", "--quick", "--out", str(run))
+        line = [sys.executable, "-m", "dataset_preflight", "sample_data", *page]
+        subprocess.run(line, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         _decide(run)
         earlier = Path(shutil.copytree(run, Path(folder) / "earlier"))
         source = open_source([str(ROOT / "sample_data")], exclude=["train/fish/*"])

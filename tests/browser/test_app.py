@@ -18,7 +18,7 @@ from tests.browser.conftest import LABEL, NAME, Served
 pytestmark = pytest.mark.slow
 
 PAGES = (
-    "Overview", "Findings", "Duplicates", "Labels", "Explore", "Changes", "Decisions",
+    "Preflight", "Overview", "Findings", "Duplicates", "Labels", "Explore", "Changes", "Decisions",
     "Subset designer",
     "Profiles", "Checks", "Runs", "Start",
 )  # fmt: skip
