@@ -60,14 +60,11 @@ FAMILIES = (
     Family("classes", ("DIST002", "DIST003", "LABEL001", "LABEL002", "LABEL003", "LABEL004"), 0.3),
     Family("shortcuts", ("DIST004", "DIST007"), 0.5),
     Family("copies", ("DUP",), 0.1, "{files} repeat another image of their split"),
-    Family(
-        "decoders", ("FILE004", "FILE006"), 0.1,
-        "{files} have names or contents that decoders treat differently",
-    ),
+    Family("decoders", ("FILE004", "FILE006"), 0.1),
 )  # fmt: skip
 SINGULAR = (
     ("the labels of ", "the label of "), (" are ", " is "), (" show ", " shows "),
-    (" repeat ", " repeats "), (" belong ", " belongs "), (" have ", " has "),
+    (" repeat ", " repeats "), (" belong ", " belongs "),
     ("not images", "not an image"), ("on them", "on it"),
 )  # fmt: skip
 _REST = 0.1  # harm of every code that no family names; a user's own check is one

@@ -130,24 +130,22 @@ def _without_result(row: str, outcome: Outcome | None, r: Request) -> Row:
         return Row(row, State.SKIPPED, ("Give a training: `-- python train.py`.",))
     if outcome is None and row == PRECISION and r.loader and not r.step:
         return Row(row, State.SKIPPED, ("Give a step: `--step FILE.py:make_step`.",))
-    if (
-        outcome
-        and outcome.code > 0
-        and row in (PIPELINE, PRECISION)
-        and ERROR.search(outcome.output)
-    ):
-        return Row(
-            row, State.SKIPPED, (f"{r.name} fails: see {CODE}.",), failed=outcome.output[-200:]
-        )
     if outcome is None:
         why = "Not run: give the same command with --again."
-    elif outcome.code < 0:
-        last = last_line(outcome.output)
+        return Row(row, State.SKIPPED, (why,), failed=why)
+    last = last_line(outcome.output)
+    if outcome.code < 0:
         why = f"Ended after {outcome.seconds:.0f} s without a result. Last line: {last}"
-    else:
-        last = last_line(outcome.output)
-        hint = next((text for words, text in HINTS.items() if words in last), "")
-        why = f"{r.name}: {last}" + f" ({hint})" * bool(hint)
+        return Row(row, State.SKIPPED, (why,), failed=why)
+    fails = outcome.code > 0 and bool(ERROR.search(outcome.output))
+    if fails and row != CODE:
+        why = f"{r.name} fails: see {CODE}."
+        return Row(row, State.SKIPPED, (why,), failed=why)
+    if row != CODE:  # nothing of the kind was seen in the time given
+        state = State.INCONCLUSIVE if "ended after" in last else State.SKIPPED
+        return Row(row, state, (last,))
+    hint = next((text for words, text in HINTS.items() if words in last), "")
+    why = f"{r.name}: {last}" + f" ({hint})" * bool(hint)
     return Row(row, State.SKIPPED, (why,), failed=why)
 
 

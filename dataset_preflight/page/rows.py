@@ -172,7 +172,8 @@ def pipeline_row(joined: Joined) -> Row:
     path = shlex.quote(f"{joined.run}/preflight/measure.json")
     commands: tuple[str, ...] = (f"pipeline-profiler report {path}",)
     if not stall or stall.get("low") is None:
-        return Row(PIPELINE, State.INCONCLUSIVE, (f"{results['sentence']}.",), commands, rates)
+        text = str(results["sentence"]).removeprefix("inconclusive: ").rstrip(".")
+        return Row(PIPELINE, State.INCONCLUSIVE, (f"{text[:1].upper()}{text[1:]}.",), commands)
     low, high = stall["low"], stall["high"]
     state = State.FIX if low > MAX_STALL else State.GO if high < MAX_STALL else State.INCONCLUSIVE
     if state is State.FIX and causes and causes[0]["code"] == OTHER_PROGRAMS:
