@@ -16,13 +16,13 @@ from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs.entry import (
     RunOutcome,
-    RunRow,
     begin_row,
     default_file,
     end_row,
     mask_secrets,
     working_folder,
 )
+from pipeline_profiler.runs.row import RunRow
 
 # A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
 # Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.

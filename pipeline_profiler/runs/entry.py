@@ -13,14 +13,14 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.runs.row import VARIABLE, RunRow
 
-VARIABLE = "PIPELINE_PROFILER_RUNS"
 OFF = ("off", "none", "0")
 
 
@@ -47,34 +47,6 @@ class RunOutcome:
     metric: str = ""
     value: float | None = None
     file: str = ""  # of the session or the document
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """A recorded run; unknown texts are empty and unknown numbers None.
-
-    `id` is 0 until written; `time`: ISO 8601 in UTC. Lists have the number of diff lines alone.
-    """
-
-    time: str
-    command: str
-    study: str = ""
-    verdict: str = ""
-    metric: str = ""
-    value: float | None = None
-    trials: int | None = None
-    note: str = ""
-    file: str = ""
-    config: str = ""
-    git_commit: str = ""
-    git_diff: str = ""
-    id: int = 0
-    git_diff_lines: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, the id first."""
-        data = asdict(self)
-        return {"id": data.pop("id"), **data}
 
 
 # Without git, or where it fails, the fields are empty. Nothing of the repository's configuration

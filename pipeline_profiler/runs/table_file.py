@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.entry import VARIABLE, RunRow
+from pipeline_profiler.runs.row import VARIABLE, RunRow
 
 APPLICATION, VERSION = 0x50505254, 1  # "PPRT"
 BUSY_S = 10.0  # that a writer waits for others

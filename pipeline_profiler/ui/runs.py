@@ -11,7 +11,8 @@ import streamlit as st
 
 from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.runs.entry import RunRow, default_file
+from pipeline_profiler.runs.entry import default_file
+from pipeline_profiler.runs.row import RunRow
 from pipeline_profiler.runs.table_file import best_figure, read_row, read_rows
 from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
 

@@ -11,7 +11,8 @@ import pytest
 from pipeline_profiler import Recorder, Session
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs import table_file
-from pipeline_profiler.runs.entry import RunRow, default_file, mask_secrets, read_code
+from pipeline_profiler.runs.entry import default_file, mask_secrets, read_code
+from pipeline_profiler.runs.row import RunRow
 from pipeline_profiler.runs.table_file import append_note, append_row, read_row, read_rows
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import FakeClock
@@ -20,7 +21,7 @@ ROW = RunRow("2026-01-02T03:04:05Z", "run", study="birds", verdict="fine", value
 WRITER = """
 import sys
 from pathlib import Path
-from pipeline_profiler.runs.entry import RunRow
+from pipeline_profiler.runs.row import RunRow
 from pipeline_profiler.runs.table_file import append_row
 for number in range(8):
     append_row(Path(sys.argv[1]), RunRow("t", "run", note=f"{sys.argv[2]} {number}"))

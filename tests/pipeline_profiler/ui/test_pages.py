@@ -20,7 +20,7 @@ from pipeline_profiler.checks.runner import run_checks
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.runs.entry import RunRow
+from pipeline_profiler.runs.row import RunRow
 from pipeline_profiler.runs.table_file import append_row
 from pipeline_profiler.ui import frames, sessions
 from pipeline_profiler.ui.checks import answers_frame
