@@ -288,12 +288,13 @@ class FitBatches:
         return ArrayRows(rows_at(self.parts, i) for i in range(count)) if self.size else None
 
     def __iter__(self) -> Iterator[Any]:
-        if self.size == 0:
-            yield from map(self.parts.__getitem__, range(len(self.parts)))
-            return
-        order = np.arange(length_of(self.parts))
+        order = np.arange(length_of(self.parts) if self.size else len(self.parts))
         if self.shuffled:
             np.random.shuffle(order)  # seeded with everything else
+        if self.size == 0:
+            yield from (self.parts[int(number)] for number in order)
+            getattr(self.parts, "on_epoch_end", lambda: None)()
+            return
         for start in range(0, len(order), self.size):
             yield rows_at(self.parts, order[start : start + self.size])
 

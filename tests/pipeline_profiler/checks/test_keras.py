@@ -14,6 +14,7 @@ from pipeline_profiler.checks.keras_subject import (
     FitBatches,
     KerasSubject,
     as_labels,
+    as_loader,
     choose_subject,
 )
 from pipeline_profiler.checks.loader_subject import LoaderSubject
@@ -241,3 +242,23 @@ def test_a_graph_is_split_once_or_anew() -> None:
     assert reshuffled_split(*split(True))
     assert not reshuffled_split(*split(False))
     assert not reshuffled_split(slices().batch(8), batched(seed=1))
+
+
+def test_a_dataset_that_reorders_at_the_end_of_an_epoch_does_so_here() -> None:
+    class Reversing:
+        def __init__(self) -> None:
+            self.order = [0, 1, 2]
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, number: int) -> int:
+            return self.order[number]
+
+        def on_epoch_end(self) -> None:
+            self.order = self.order[::-1]
+
+    loader = as_loader(Reversing())
+    assert [list(loader), list(loader)] == [[0, 1, 2], [2, 1, 0]]
+    shuffled = as_loader(Reversing(), shuffled=True)
+    assert len({tuple(shuffled) for _ in range(20)}) > 2
