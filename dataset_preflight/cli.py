@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     for flag, metavar, text in OPTIONS:
         numeric = float if metavar in ("MS", "SHARE") else str
         p.add_argument(flag, metavar=metavar, help=text, type=numeric, default=numeric())
-    p.add_argument("-o", dest="output", action="append", default=[], metavar="FILE", help=FILE_HELP)
+    p.add_argument("-o", dest="output", action="append", metavar="FILE", help=FILE_HELP)
     for flag, text in SWITCHES:
         p.add_argument(flag, action="store_true", help=text)
     return p
@@ -68,14 +68,14 @@ def main(words: Sequence[str] | None = None) -> int:
         args.predictions, args.min_difference, args.quick, args.again, args.yes,
     )  # fmt: skip
     try:
-        unknown = [name for name in args.output if Path(name).suffix not in FORMATS]
+        unknown = [name for name in args.output or () if Path(name).suffix not in FORMATS]
         if unknown:
             raise UsageError(f"{unknown[0]}: -o takes names that end in {', '.join(FORMATS)}.")
         repeated = [*(w for w in words[:end] if w != "--again"), "--again", *words[end:]]
         again = shlex.join(["dataset-preflight", *repeated])
         page, interrupted = run_page(request, terminal.show_progress, again)
         terminal.show_progress("")
-        for name in args.output:
+        for name in args.output or ():
             Path(name).write_text(FORMATS[Path(name).suffix](page))
         terminal.write_text(to_json(page) if args.json else to_screen(page))
         code = page.exit_code(args.strict)
