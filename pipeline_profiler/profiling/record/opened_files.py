@@ -59,12 +59,15 @@ class FileLog:
     def add(self, path: Any) -> None:
         """Record one file that is read."""
         try:
-            text = os.path.abspath(os.fsdecode(path))
-            key = hash((self.loader, text))
-            if key in self._seen or text.startswith(self._prefix) or NO_DATA.search(text):
+            key = hash((self.loader, path))
+            if key in self._seen:
                 return
             self._seen.add(key)
-            os.write(self._file, f"{self.loader}\t{text}\n".encode("utf-8", "surrogateescape"))
+            text = os.fsdecode(path)
+            if not text.startswith("/"):
+                text = os.path.abspath(text)
+            if not (text.startswith(self._prefix) or NO_DATA.search(text)):
+                os.write(self._file, os.fsencode(f"{self.loader}\t{text}\n"))
         except (OSError, TypeError, ValueError):
             return  # a full disk must not end a training
 
