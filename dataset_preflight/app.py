@@ -75,8 +75,7 @@ def preflight_page() -> None:
             )
             for sentence in row["sentences"]:
                 html.paragraph(sentence)
-            for command in row["commands"]:
-                st.code(command, language="sh")
+            html.write_html(*(html.tag("p", command, "mono") for command in row["commands"]))
 
 
 def has_answer() -> bool:
@@ -112,7 +111,7 @@ def draw_app() -> None:
     sections: dict[str, list[st.Page]] = {}
     for name, (section, *_) in listed.items():
         sections.setdefault(section, []).append(pages[name])
-    chosen = st.navigation(sections)
+    chosen = st.navigation(sections, expanded=True)
     follow(pages)
     name = chosen.url_path or first
     section, _, title, _ = listed[name]

@@ -60,7 +60,8 @@ make_commands = imported(ROOT / "docs" / "make_commands.py", "make_commands")
 COMMANDS = {c.name: c for c in make_commands.audit_commands() + make_commands.profiler_commands()}
 GROUPS = {" ".join(name.split()[:n]) for name in COMMANDS for n in (1, 2)} - COMMANDS.keys()
 GLOBAL_OPTIONS = {"--config", "--set", "--trace", "--help"}  # of every command
-ALL_OPTIONS = {option for c in COMMANDS.values() for p in c.parameters for option in p.names}
+EVERY = [*COMMANDS.values(), make_commands.page_command()]
+ALL_OPTIONS = {option for c in EVERY for p in c.parameters for option in p.names}
 
 
 # ---- the page of commands ----
@@ -131,7 +132,7 @@ def test_every_page_of_the_app_has_a_picture_with_its_title() -> None:
     shown = {}
     for name, (link, *_) in pictures.PAGES.items():
         with Image.open(ROOT / "docs" / "screenshots" / f"{name}.png") as picture:
-            shown[re.split(r"[?]", link)[0] or "overview"] = picture.info.get("Title")
+            shown[re.split(r"[?]", link)[0] or "preflight"] = picture.info.get("Title")
     titles = {name: title for name, (_, _, title, _) in all_pages().items()}
     assert shown == titles, "run `make pictures`"
 

@@ -14,6 +14,7 @@ from audit.sources.paths import file_of
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 LARGE_PIXELS = 20_000_000
+MAX_UNREAD = 0.02  # share of the images that a sampler may leave out of an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,34 @@ class ScriptReading:
     foreign_folder: str
     large: int
     large_share: float
+
+    def sentences(self, script: str, complete: bool) -> tuple[str, ...]:
+        """Return sentences about damaged images that are read, and images that never are.
+
+        `complete`: whether the script read its training data to the end of an epoch.
+        """
+        found = []
+        if self.damaged:
+            found.append(f"{script} reads {self.damaged} of the damaged files.")
+        if self.known and complete and self.unread > MAX_UNREAD * self.training:
+            most = f", most of class {self.unread_class}" * bool(self.unread_class)
+            images = f"{self.unread} of {self.training} training images"
+            found.append(f"{images} were not read in an epoch{most}.")
+        return tuple(found)
+
+    def evaluation_problems(self, script: str, max_leak: float) -> list[str]:
+        """Return why images that the script evaluates on are not unseen by the training.
+
+        `max_leak`: share of the images that may be copies of training images.
+        """
+        trained = self.trained_evaluation.items()
+        found = [f"{script} trains on {n} images of {split}." for split, n in trained]
+        if self.copies > max_leak * self.evaluated:
+            found.append(
+                f"{self.copies} of {self.evaluated} images that {script} evaluates on are copies "
+                "of images that it trains on (SPLIT001)."
+            )
+        return found
 
 
 def join_reading(

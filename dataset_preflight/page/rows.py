@@ -7,7 +7,7 @@ interval lies on both sides or the part ended early, and *skipped* where an inpu
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 MAX_STALL = 0.10  # share of the step
 OTHER_PROGRAMS = "PIPE033"  # the cause where they take the cores
 MAX_LEAK = 0.01  # share of an evaluation split
+METRIC = "TRAIN024"
+OF_EVALUATION = (METRIC, "LOAD013", "LOAD018", "LOAD020", "TRAIN058")  # checks in that row
 MAX_SENTENCE = 130  # characters
-MAX_UNREAD = 0.02  # share of the images that a sampler may leave out of an epoch
 DATA, EVALUATION, PIPELINE = "Data", "Evaluation", "Input pipeline"
 PRECISION, CODE = "Precision", "Training code"
 
@@ -99,7 +100,8 @@ def data_row(joined: Joined) -> Row:
     report, run = joined.report, shlex.quote(joined.run)
     counts, leaks = report.counts, {s.name: s.leaked for s in evaluation_splits(report)}
     evidence = {"errors": counts.error, "warnings": counts.warning, "leaked": leaks}
-    seen, reading = joined.reading, tuple(_reading(joined))
+    seen = joined.reading
+    reading = () if seen is None else seen.sentences(joined.script, joined.opened.complete)
     show = f"audit app {run}"
     if seen is not None and seen.foreign and not seen.known:
         text = (
@@ -129,38 +131,31 @@ def _mend(run: str, code: str) -> str:
     return f"audit decide {run} --code {code} {verb}" if verb else f"audit app {run}"
 
 
-def _reading(joined: Joined) -> Iterator[str]:
-    """Yield sentences about images that the script reads although damaged, or never reads."""
-    if (seen := joined.reading) is None or not seen.known:
-        return
-    if seen.damaged:
-        yield f"{joined.script} reads {seen.damaged} of the damaged files."
-    if joined.opened.complete and seen.unread > MAX_UNREAD * seen.training:
-        most = f", most of class {seen.unread_class}" * bool(seen.unread_class)
-        yield f"{seen.unread} of {seen.training} training images were not read in an epoch{most}."
-
-
 def evaluation_row(joined: Joined) -> Row:
     """Return the row of the evaluation: sizes, leaks, and classes without an image."""
     run, splits, seen = shlex.quote(joined.run), evaluation_splits(joined.report), joined.reading
     commands = (f"audit subset plan {run} --half-width {joined.min_difference or 0.05:g}",)
     problems = []
     if seen is not None:
-        trained = seen.trained_evaluation.items()
-        problems = [f"{joined.script} trains on {n} images of {name}." for name, n in trained]
-        if seen.copies > MAX_LEAK * seen.evaluated:
-            problems.append(
-                f"{seen.copies} of {seen.evaluated} images that {joined.script} evaluates on are "
-                "copies of images that it trains on (SPLIT001)."
-            )
+        problems = seen.evaluation_problems(joined.script, MAX_LEAK)
         if not splits and joined.opened.evaluated and (n := seen.evaluated):
             splits = [measure_split(f"The evaluation of {joined.script}", n, n, seen.copies / n)]
     problems += evaluation_problems(joined.report, joined.min_difference)
+    document = joined.checks or {"checks": [], "kind": ""}
+    by_code = {check["code"]: check for check in document["checks"]}
+    checked = [by_code[code] for code in OF_EVALUATION if code in by_code]
+    problems += [_failure(check) for check in checked if check["verdict"] == "failed"]
     if not splits and not problems:
         text = "The data has no evaluation split: name one val or test."
         return Row(EVALUATION, State.SKIPPED, (text,), commands)
     evidence = {s.name: {"effective": s.effective, "margin": s.margin} for s in splits}
-    state, sizes = State.FIX if problems else State.GO, [s.sentence for s in splits[:1]]
+    sizes = [split.sentence for split in splits[:1]]
+    metric = by_code.get(METRIC, {"verdict": "", "sentence": "the time was over."})
+    is_checked = document["kind"] != "script" or metric["verdict"] in ("passed", "not applicable")
+    if not problems and not is_checked:
+        sizes.append(f"The metric of {joined.script} is not checked: {metric['sentence']}")
+        return Row(EVALUATION, State.INCONCLUSIVE, tuple(sizes), commands, evidence)
+    state = State.FIX if problems else State.GO
     return Row(EVALUATION, state, (*problems[:2], *sizes), commands, evidence)
 
 
@@ -215,7 +210,9 @@ def code_row(joined: Joined) -> Row:
     assert joined.checks is not None
     summary = joined.checks["summary"]
     by_code = {check["code"]: check for check in joined.checks["checks"]}
-    failed = [by_code[code] for code in joined.checks["failed"] if code in by_code]
+    elsewhere = () if EVALUATION in joined.missing else OF_EVALUATION
+    named = [code for code in joined.checks["failed"] if code not in elsewhere]
+    failed = [by_code[code] for code in named if code in by_code]
     commands = (f"pipeline-profiler check --full -- {joined.script}",)
     if failed:
         rest = ", ".join(check["code"] for check in failed[3:])
@@ -226,8 +223,9 @@ def code_row(joined: Joined) -> Row:
     start = by_code.get("TRAIN001", {"verdict": ""})
     start_sentence = [start["sentence"]] if start["verdict"] == "passed" else []
     early = joined.checks["interrupted"] or bool(joined.checks["ended"])
+    early |= summary["inconclusive"] > summary["passed"]
     state = State.GO if summary["passed"] and not early else State.INCONCLUSIVE
-    ended = [joined.checks["ended"]] if early else []
+    ended = [joined.checks["ended"]] if joined.checks["ended"] else []
     return Row(CODE, state, (counts, *ended, *start_sentence), commands, summary)
 
 

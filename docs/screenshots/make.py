@@ -45,7 +45,7 @@ RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 CHART = "[data-testid=stVegaLiteChart] .marks:visible"
 # name: link, theme, what to click first (a tab), what must be there
 PAGES = {
-    "preflight": ("preflight", "light", "", "text=Training code"),
+    "preflight": ("", "light", "", "text=Training code"),
     "overview": ("overview", "light", "", "text=Fix first"),
     "findings": ("findings?code=IMG003", "light", "", ".gallery .card img"),
     "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),

@@ -60,6 +60,7 @@ def checks(failed: list[dict[str, Any]] | None = None, **more: Any) -> dict[str,
         "checks": failed,
         "interrupted": False,
         "ended": "",
+        "kind": "loader",
     } | more
 
 
@@ -226,3 +227,38 @@ def test_failed_checks_are_fixed_first_and_an_early_end_is_inconclusive(scanned:
         checks(summary=dict.fromkeys(STATES, 0)),
     ):
         assert row(replace(scanned, checks=early), "Training code").state is State.INCONCLUSIVE
+
+
+def metric(verdict: str) -> dict[str, Any]:
+    place = {"path": "train.py", "lineno": 7}
+    return {"code": "TRAIN024", "verdict": verdict, "sentence": "The mean is over batches.",
+            "location": place, "next": "Sum over samples."}  # fmt: skip
+
+
+def test_checks_of_the_evaluation_stand_in_its_row(scanned: Joined) -> None:
+    wrong = replace(scanned, checks=checks([metric("failed")]))
+    found = row(wrong, "Evaluation")
+    assert found.state is State.FIX
+    assert found.sentences[0] == "train.py:7 The mean is over batches (TRAIN024)."
+    assert row(wrong, "Training code").state is State.GO
+    lost = replace(wrong, missing={"Evaluation": found})
+    assert row(lost, "Training code").state is State.FIX
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"),
+    [("passed", State.GO), ("not applicable", State.GO), ("inconclusive", State.INCONCLUSIVE)],
+)
+def test_an_evaluation_is_go_only_where_its_metric_was_checked(
+    scanned: Joined, verdict: str, state: State
+) -> None:
+    document = checks(kind="script") | {"checks": [metric(verdict)]}
+    assert row(replace(scanned, checks=document), "Evaluation").state is state
+    other = checks(kind="script") | {"checks": [metric("passed") | {"code": "TRAIN001"}]}
+    assert row(replace(scanned, checks=other), "Evaluation").state is State.INCONCLUSIVE
+
+
+def test_more_inconclusive_than_passed_checks_decide_nothing(scanned: Joined) -> None:
+    summary = dict.fromkeys(STATES, 0) | {"passed": 1, "inconclusive": 2}
+    found = row(replace(scanned, checks=checks(summary=summary)), "Training code")
+    assert found.state is State.INCONCLUSIVE
