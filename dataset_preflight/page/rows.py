@@ -135,13 +135,13 @@ def evaluation_row(joined: Joined) -> Row:
     """Return the row of the evaluation: sizes, leaks, and classes without an image."""
     run, splits, seen = shlex.quote(joined.run), evaluation_splits(joined.report), joined.reading
     commands = (f"audit subset plan {run} --half-width {joined.min_difference or 0.05:g}",)
-    problems = []
+    problems = list[str]()
     if seen is not None:
         problems = seen.evaluation_problems(joined.script, MAX_LEAK)
         if not splits and joined.opened.evaluated and (n := seen.evaluated):
             splits = [measure_split(f"The evaluation of {joined.script}", n, n, seen.copies / n)]
     problems += evaluation_problems(joined.report, joined.min_difference)
-    document = joined.checks or {"checks": [], "kind": ""}
+    document: Mapping[str, Any] = joined.checks or {"checks": [], "kind": ""}
     by_code = {check["code"]: check for check in document["checks"]}
     checked = [by_code[code] for code in OF_EVALUATION if code in by_code]
     problems += [_failure(check) for check in checked if check["verdict"] == "failed"]
