@@ -12,9 +12,6 @@ from pathlib import Path
 from audit.errors import AuditError, UsageError
 from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import Ending, ExitCode, strongest
-from dataset_preflight.page.documents import FORMATS, to_json, to_screen
-from dataset_preflight.page.runner import run_page
-from dataset_preflight.request import Request, default_run
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENDING = Ending("dataset-preflight")
@@ -62,10 +59,15 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     end = words.index("--") if "--" in words else len(words)
     args = parser().parse_args(words[:end])
-    run, script = args.out or default_run(args.data[0]), tuple(words[end + 1 :])
+    # after the options, because they load polars and scipy
+    from dataset_preflight.page.documents import FORMATS, to_json, to_screen
+    from dataset_preflight.page.runner import run_page
+    from dataset_preflight.request import Request
+
     request = Request(
-        tuple(args.data), run, script, args.loader, args.step, args.emulate_step_ms,
-        args.predictions, args.min_difference, args.quick, args.again, args.yes,
+        tuple(args.data), args.out, tuple(words[end + 1 :]), args.loader, args.step,
+        args.emulate_step_ms, args.predictions, args.min_difference, args.quick, args.again,
+        args.yes,
     )  # fmt: skip
     try:
         unknown = [name for name in args.output or () if Path(name).suffix not in FORMATS]
@@ -75,9 +77,9 @@ def main(words: Sequence[str] | None = None) -> int:
         again = shlex.join(["dataset-preflight", *repeated])
         page, interrupted = run_page(request, terminal.show_progress, again)
         terminal.show_progress("")
+        terminal.write_text(to_json(page) if args.json else to_screen(page))
         for name in args.output or ():
             Path(name).write_text(FORMATS[Path(name).suffix](page))
-        terminal.write_text(to_json(page) if args.json else to_screen(page))
         code = page.exit_code(args.strict)
         return strongest(code, ExitCode.INTERRUPTED) if interrupted else code
     except (UsageError, ProfileError) as error:

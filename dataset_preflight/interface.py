@@ -10,7 +10,7 @@ from typing import Any
 from dataset_preflight.foundation.terminal import show_progress
 from dataset_preflight.page.documents import Preflight
 from dataset_preflight.page.runner import run_page
-from dataset_preflight.request import Request, default_run
+from dataset_preflight.request import Request
 
 
 def check_training(
@@ -31,9 +31,7 @@ def check_training(
     named = {"": data} if isinstance(data, str | os.PathLike) else data
     roots = [f"{name}={os.fspath(path)}".removeprefix("=") for name, path in named.items()]
     words = shlex.split(script) if isinstance(script, str) else script
-    request = Request(
-        tuple(roots), os.fspath(run) or default_run(roots[0]), tuple(words), **options
-    )
+    request = Request(tuple(roots), os.fspath(run), tuple(words), **options)
     page, interrupted = run_page(request, show_progress if progress else lambda text: None)
     if interrupted:
         raise KeyboardInterrupt

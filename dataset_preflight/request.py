@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from audit.errors import UsageError
+from audit.scanning.options import RUNS
+from audit.sources.source import describe_sources
 from dataset_preflight.foundation.terminal import nearest_path
 from dataset_preflight.foundation.tree_hash import hash_code, hash_data
 from pipeline_profiler.profiling.monitor.launch import command_of, script_of
@@ -18,7 +20,7 @@ class Request:
     """What to look at. `script`: the words after `--`; `loader`, `step`: `FILE.py:FUNCTION`."""
 
     data: tuple[str, ...]
-    run: str
+    run: str = ""
     script: tuple[str, ...] = ()
     loader: str = ""
     step: str = ""
@@ -40,25 +42,23 @@ class Request:
         return os.path.basename(script_of(self.script)) if self.script else self.loader
 
 
-def default_run(root: str) -> str:
-    """Return the folder of the results of a dataset, as `audit scan` chooses it."""
-    return f"runs/{Path(root.partition('=')[2] or root).resolve().stem}"
-
-
 def hash_inputs(r: Request) -> tuple[str, str]:
     """Return the hash of data and options (empty where unknown), and that of the code."""
-    roots = [word.partition("=")[2] or word for word in r.data]
+    _, roots = describe_sources(r.data)
     data = hash_data(roots, r.run)
     if data:
         data += repr((r.data, r.script, r.loader, r.step, r.step_ms, r.predictions, r.quick))
     word = script_of(r.script) if r.script else r.loader.partition(":")[0]
     folder = os.path.dirname(os.path.abspath(word)) if word.endswith(".py") else os.getcwd()
-    python = command_of(list(r.script))[0] if r.script else sys.executable
+    python = command_of(r.script)[0] if r.script else sys.executable
     return data, hash_code(folder, [*roots, r.run], python) if word else ""
 
 
-def check_request(request: Request) -> None:
-    """Raise UsageError or ProfileError for input that no part can use."""
+def check_request(request: Request) -> Request:
+    """Return the request with the folder of its run, as `audit scan` chooses it.
+
+    Raises UsageError or ProfileError for input that no part can use.
+    """
     script = script_of(request.script) if request.script else ""
     if script and request.loader:
         raise UsageError("Give a script after `--` or --loader, not both.")
@@ -73,4 +73,6 @@ def check_request(request: Request) -> None:
     if script.endswith(".py") and not os.path.isfile(script):
         raise UsageError(f"{script} does not exist.{nearest_path(script)}")
     if script:
-        command_of(list(request.script))
+        command_of(request.script)
+    name, _ = describe_sources(request.data)
+    return replace(request, run=request.run or str(RUNS / name))

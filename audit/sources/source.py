@@ -230,6 +230,12 @@ def open_source(
     return source
 
 
+def describe_sources(specs: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the name of a dataset and the paths of its sources; raises UsageError."""
+    parsed = _parse(specs, {})
+    return _dataset_name(parsed), [given.path for given in parsed]
+
+
 def _stored(given: Given) -> FolderReader | PackedReader:
     """Return a reader of the objects below an address; raises UsageError."""
     check_address(given.path)

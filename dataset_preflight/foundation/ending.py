@@ -7,8 +7,11 @@ and the rest ran; 4 the machine or the program failed; 130 interrupted.
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NoReturn
 
 from dataset_preflight.foundation.terminal import write_message
 
@@ -38,6 +41,17 @@ PRECEDENCE = (
 def strongest(*codes: ExitCode) -> ExitCode:
     """Return the code that a command ends with where all of these apply."""
     return min((*codes, ExitCode.CLEAN), key=PRECEDENCE.index)
+
+
+def end_process() -> NoReturn:
+    """End the process of a user's script, with its workers: nothing of it runs after this."""
+    import multiprocessing
+
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @dataclass(frozen=True, slots=True)

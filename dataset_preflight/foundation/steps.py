@@ -19,6 +19,7 @@ from pathlib import Path
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 END_S = 5.0  # from one signal to the next
+MAX_OUTPUT = 20_000  # characters that are kept
 LATE = -int(signal.SIGTERM)  # the exit code of a command that was ended at its limit
 
 
@@ -45,9 +46,6 @@ class Outcome:
     seconds: float
     output: str
     inputs: str
-
-
-MAX_OUTPUT = 20_000  # characters that are kept
 
 
 def run_step(step: Step, progress: Callable[[str], None]) -> Outcome:

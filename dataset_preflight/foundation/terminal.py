@@ -97,9 +97,10 @@ def write_message(text: str, *, keep: str = "\n") -> None:
 
 def show_progress(text: str) -> None:
     """Write a line over the last one, where stderr is a terminal."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r{visible(text)}\x1b[K")
-        sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # a terminal that is gone is no matter
+        if sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write(f"\r{visible(text)}\x1b[K")
+            sys.stderr.flush()
 
 
 def close_streams() -> None:

@@ -57,8 +57,8 @@ class Preflight:
 
     def document(self) -> dict[str, Any]:
         """Return the content of the JSON document."""
-        facts = asdict(self) | {"schema": SCHEMA, "answer": self.answer}
-        return {"schema": SCHEMA, **facts, "exit_code": int(self.exit_code())}
+        head = {"schema": SCHEMA, "answer": self.answer, "exit_code": int(self.exit_code())}
+        return head | asdict(self)
 
     def _repr_html_(self) -> str:
         return to_html(self)

@@ -119,8 +119,9 @@ def _read_session(path: Path) -> Session:
 
 
 def _read_checks(path: Path) -> dict[str, Any]:
-    parse_checks(path.read_bytes(), str(path))
-    document: dict[str, Any] = json.loads(path.read_bytes())
+    blob = path.read_bytes()
+    parse_checks(blob, str(path))  # raises where it is none
+    document: dict[str, Any] = json.loads(blob)
     return document
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataset_preflight.foundation.check_contract import named_checks
+from dataset_preflight.foundation.ending import end_process
 from pipeline_profiler.checks.check import (
     EXACT,
     Answer,
@@ -262,8 +263,4 @@ def leave(order: CheckOrder, answers: Mapping[str, Any]) -> None:
     path = Path(order.folder, f"{os.getpid()}.part")
     path.write_text(json.dumps(answers))
     path.rename(path.with_suffix(".json"))
-    for child in multiprocessing.active_children():
-        child.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_process()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from dataset_preflight.foundation.terminal import show_progress, write_message
 from pipeline_profiler.checks.check import EXACT, Answer, Check, Judgement, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -73,11 +74,9 @@ class ProgressLine:
     def __call__(self, text: str) -> None:
         """Show the text."""
         now = time.monotonic()
-        if self._live or (sys.stderr and now - self._shown > self.EVERY_S):
+        if self._live or now - self._shown > self.EVERY_S:
             self._shown = now
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
-                sys.stderr.flush()
+            (show_progress if self._live else write_message)(text)
 
     def clear(self) -> None:
         """Remove the line."""

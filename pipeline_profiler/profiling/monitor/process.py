@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import multiprocessing
 import os
 import sys
 import threading
@@ -19,6 +18,8 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from dataset_preflight.foundation.ending import end_process
+from dataset_preflight.foundation.terminal import show_progress
 from pipeline_profiler.profiling.measure.environment import (
     Meter,
     describe,
@@ -44,13 +45,6 @@ LEAST_STEPS = 20  # of a loop that is judged beside the main one
 MOST_LOOPS = 4  # of one process that are judged
 MAX_STEP_S = 10.0  # the script ends within its step at the latest so long after its time
 UNTRAINED = "a thread draws the batches and no training shows whether another thread waits for them"
-
-
-def write_line(text: str) -> None:
-    """Write over the line that stands there; a terminal that is gone is no matter."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"\r{text}\x1b[K")
-        sys.stderr.flush()
 
 
 def live_text(main: Loop | None) -> str:
@@ -126,7 +120,7 @@ class WatchedProcess:
         self._line: Repeated | None = None
         first = os.environ.get("RANK", "0") == "0"
         if first and not order.quiet and sys.stderr is not None and sys.stderr.isatty():
-            say = lambda: write_line(live_text(self.main))  # noqa: E731
+            say = lambda: show_progress(live_text(self.main))  # noqa: E731
             self._line = Repeated(say, EVERY_S, "profile-live-line")
         _hide_our_frames()
         atexit.register(self.end)
@@ -401,11 +395,7 @@ class WatchedProcess:
     def leave(self) -> None:
         """Save, and end the process: nothing of the script runs after this."""
         self.end()
-        for child in multiprocessing.active_children():
-            child.kill()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        end_process()
 
     def _path(self) -> Path:
         """`profile.json` for the script itself, `profile-rank1.json` for a rank, else by number."""
@@ -424,7 +414,7 @@ class WatchedProcess:
         self.phase = "outside"
         if self._line is not None:
             self._line.end()
-            write_line("")
+            show_progress("")
         self._autosave.end()
         for loop in list(self.active):
             self.close(loop)
@@ -490,8 +480,7 @@ def watched_process() -> WatchedProcess:
     """The state of this process; made at its first batch, and anew after a fork."""
     global _STATE
     if _STATE is None:
-        order = json.loads(os.environ[VARIABLE])
-        _STATE = WatchedProcess(WatchOrder(**order | {"hold": tuple(order["hold"])}))
+        _STATE = WatchedProcess(WatchOrder(**json.loads(os.environ[VARIABLE])))
         os.register_at_fork(after_in_child=_forget)
     if _STATE.rank is None:
         _STATE.rank = process_rank(None)
