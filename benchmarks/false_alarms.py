@@ -40,7 +40,7 @@ from bench import Document, hall, measures, save_row, saved_rows, shard_of
 from audit.checking.check import all_checks, make_params
 from audit.checks.label_suspect import SuspectLabel
 from audit.embeddings.judged import judge_vectors
-from audit.embeddings.nearest import nearest_rows
+from audit.embeddings.nearest import compare_axes, nearest_rows
 from audit.embeddings.patches import scale_columns
 from audit.embeddings.ridge import decompose
 from audit.picture.features import FEATURE_ROW
@@ -275,7 +275,7 @@ def judge_right_labels(kind: str, seed: int, number: int) -> list[dict[str, Any]
     rng = np.random.default_rng([seed, 100 + RIGHT.index(kind), number])
     points, labels = right_labels(kind, rng)
     own = np.arange(len(labels))
-    near = nearest_rows(decompose(points), own)
+    near = nearest_rows(compare_axes(decompose(points)), own)
     judged = judge_vectors(points[None], near, labels, own, labels.max() + 1)
     params = SuspectLabel.Params()
     least = min(params.min_chance, 1 - params.max_false)  # of the most doubtful

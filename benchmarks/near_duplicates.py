@@ -57,6 +57,7 @@ import imagehash
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from any_order import find_near_duplicates
 from bench import (
     Document,
     Picture,
@@ -70,6 +71,7 @@ from bench import (
 )
 from null_pictures import digit, logo, page
 from PIL import Image
+from soft_frames import FRAMES
 
 from audit.neighbors.calibration import Calibration
 from audit.neighbors.candidates import neighbour_pairs
@@ -80,9 +82,9 @@ from audit.neighbors.inspection import CONFIRMED, recheck_pair
 from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import key_codes
-from audit.neighbors.search import SearchOptions, find_near_duplicates
+from audit.neighbors.search import SearchOptions
 from audit.neighbors.strangers import choose_pool, weigh
-from audit.neighbors.synthetic import FRAMES, TRANSFORMATIONS, make_duplicate
+from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import NOT_ALIGNED, VerifiedPairs, key_ranks, verify
 from audit.picture.signatures import Signatures, make_signature, stack_signatures
 
@@ -276,7 +278,7 @@ def ours(queries: Pictures, library: Pictures) -> Found:
     """Search the planted pictures in the library with a threshold from the library alone."""
     old = library.table()
     calibration = own_calibration(old, library.keys, library.hashes("phash"))
-    overlap = search_against(
+    pairs, completeness = search_against(
         queries.table(),
         queries.keys,
         queries.hashes("phash"),
@@ -284,8 +286,8 @@ def ours(queries: Pictures, library: Pictures) -> Found:
         open_new=lambda k: queries.small[k],
         open_library=lambda k: library.small[k],
     )
-    print(*(f"  {line}" for line in overlap.completeness.sentences()), sep="\n")
-    return overlap.pairs.pairs
+    print(*(f"  {line}" for line in completeness.sentences()), sep="\n")
+    return pairs.pairs
 
 
 def show(tallies: dict[str, pl.DataFrame]) -> None:
@@ -315,7 +317,9 @@ def real_pairs(library: Pictures) -> dict[str, int]:
     other = called - same
     doubtful = {pair for pair in other if frozenset(int(family[k]) for k in pair) in unsure}
     wrong = sorted(map(sorted, other - doubtful))
-    label = relation.grouping.labels(len(table))
+    label = np.full(len(table), -1)
+    for number, group in enumerate(relation.grouping.groups):
+        label[list(group.members)] = number
     together = sum(
         len({int(label[k]) for k in pair}) == 1 and label[min(pair)] >= 0 for pair in same
     )
@@ -502,7 +506,7 @@ def measure_frames(
         for row in chosen:
             rng = np.random.default_rng([way] if one_frame else [way, int(row)])
             name = library.names[row]
-            every.add(f"{name}:{kind}", make_duplicate(sources[name], kind, rng))
+            every.add(f"{name}:{kind}", FRAMES[kind](sources[name], rng))
         owner = np.concatenate([family, family[chosen]])
         relation = find_near_duplicates(
             every.table(),

@@ -43,7 +43,7 @@ from audit.checks.label_suspect import SuspectLabel
 from audit.embeddings.embedder import Embedder, load_embedder
 from audit.embeddings.judged import judge_vectors
 from audit.embeddings.label_tables import join_frames
-from audit.embeddings.nearest import nearest_rows
+from audit.embeddings.nearest import compare_axes, nearest_rows
 from audit.embeddings.patches import describe_patches
 from audit.embeddings.ridge import decompose, left_out_scores
 from audit.embeddings.vectors import directions
@@ -169,7 +169,7 @@ def judge(
     views: np.ndarray, labels: np.ndarray, groups: np.ndarray, names: list[str] | None = None
 ) -> Any:
     mean = views.mean(0)
-    axes = decompose(mean - mean.mean(0))
+    axes = compare_axes(decompose(mean - mean.mean(0)))
     near = nearest_rows(axes, groups)
     if names:
         groups = join_frames(pl.Series(names), groups, near)

@@ -45,6 +45,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from any_order import find_near_duplicates
 from bench import (
     Document,
     Picture,
@@ -67,7 +68,7 @@ from audit.checking.check import make_params, select_checks
 from audit.checks.box_shifted_class import ShiftedClass
 from audit.embeddings.class_marks import relate_marks
 from audit.neighbors.pairs.signature_store import write_signatures
-from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.search import Relation, SearchOptions
 from audit.picture.features import feature_picture
 from audit.picture.hashing import hashes as picture_hashes
 from audit.picture.measure import PictureBatch, signature_table
@@ -756,7 +757,9 @@ def judge(relation: Relation, drawn: NullSet, n: int) -> Document:
             false += 1
             dealt = {(drawn.split[m], drawn.label[m]) for m in members}
             errors += len({s for s, _ in dealt}) > 1 or len({x for _, x in dealt}) > 1
-    label = relation.grouping.labels(n)
+    label = np.full(n, -1)
+    for number, group in enumerate(relation.grouping.groups):
+        label[list(group.members)] = number
     lost = [
         drawn.change[k]
         for k, s in enumerate(drawn.source[:n])

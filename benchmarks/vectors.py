@@ -33,6 +33,7 @@ from audit.embeddings.judged import judge_vectors
 from audit.embeddings.nearest import (
     ISOLATION,
     Nearest,
+    compare_axes,
     distance_scores,
     nearest_places,
     nearest_rows,
@@ -90,9 +91,9 @@ def cost_of(n: int, width: int | None) -> Document:
     with timed() as seconds["axes"]:
         parts = decompose(mean)
     with timed() as seconds["neighbours"]:
-        near = nearest_rows(parts, own)
+        near = nearest_rows(points := compare_axes(parts), own)
     with timed() as seconds["distances"]:
-        distance_scores(parts, nearest_places(parts, own, ISOLATION))
+        distance_scores(points, nearest_places(points, own, ISOLATION))
     with timed() as seconds["labels"]:
         judge_vectors(views, near, labels, own, CLASSES, parts)
     found = {part: spent["cpu_s"] for part, spent in seconds.items()}
@@ -217,7 +218,7 @@ def labels(
     # the rival gets the vectors of whole pictures, of unit deviation, as the regression wants them
     whole = views[0] / (views[0].std(0) + 1e-6)
     mean = views.mean(0)
-    near = nearest_rows(decompose(mean - mean.mean(0)), np.arange(len(known)))
+    near = nearest_rows(compare_axes(decompose(mean - mean.mean(0))), np.arange(len(known)))
     settings, better = {}, 0
     covered: dict[int, list[float]] = {}
     for kind in ("symmetric", "class-dependent"):

@@ -267,7 +267,7 @@ def _drift(
     k = len(table.labels) + 1
     mine, theirs = (np.bincount(side.label % k, minlength=k) for side in (here, there))
     weights = np.divide(mine, theirs, out=np.zeros(k), where=theirs > 0)[there.label % k]
-    shifts = weighted_shifts(there.values, here.values, weights)
+    shifts, p_values = weighted_shifts(there.values, here.values, weights)
     values = np.concatenate([there.values, here.values])
     units = np.concatenate([there.unit, here.unit])
     strata = np.concatenate([there.label, here.label])
@@ -281,7 +281,7 @@ def _drift(
     low, high = auc_limits(auc, n, rest)
     own = scores[side == 1]
     return Drift(
-        split, reference, len(here.ids), shifts.distance, shifts.p_value, float(auc), float(low),
+        split, reference, len(here.ids), shifts, p_values, float(auc), float(low),
         float(high), float(two_sided(effects.z[1, 0])) if auc > 0.5 else 1.0,
         here.ids[np.argsort(-own, kind="stable")].tolist(),
     )  # fmt: skip

@@ -250,7 +250,7 @@ def _noisiest(values: Floats, most: float) -> tuple[list[int], float]:
     """
     order = np.argsort(-values, kind="stable")
     # ten spacings: the logarithm of noise has no tail that becomes heavier outwards
-    chances = chances_of_largest(values[order], 10)
+    chances = chances_of_largest(values[order])
     found = int((chances <= most).sum())
     return (order[: found + 1].tolist(), float(chances[0])) if found else ([], 1.0)
 

@@ -468,7 +468,7 @@ Printed = tuple[dict[str, Any], str]
 def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset import Baseline, first_units, read_predictions, score_subset
     from audit.subset.compare import find_winner, winner_text
-    from audit.subset.labelling import with_sheet
+    from audit.subset.labelling import sheet_labels
     from audit.subset.text import score_text
 
     files, labels, metrics = options.files, options.labels, options.metric or ["accuracy"]
@@ -483,7 +483,8 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
             )
     rows = read_rows(subset, options, f"--predictions {files[0]}")
     if labels is not None:
-        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, options.unknown)
+        sheet = _read_file(labels, "labelling sheet")
+        rows = rows.with_columns(sheet_labels(rows, sheet, labels.name, options.unknown))
     known = None
     if options.baseline is not None:
         whole, recipe = read_drawn_from(options)

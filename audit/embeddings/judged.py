@@ -22,10 +22,8 @@ from audit.embeddings.label_noise import (
     rate_labels,
 )
 from audit.embeddings.nearest import Nearest, vote_shares
-from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
+from audit.embeddings.ridge import Decomposition, Floats, Ints, decompose, left_out_scores
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 SURE_GAIN = 4.0
 """Log likelihood from which wrong labels are told from overlap: p = 0.002."""
 PLAUSIBLE_LOSS = 6.0

@@ -1,12 +1,16 @@
-"""The neighbours by meaning of a scan's pictures, kept for the next scan in `vector_state`.
+"""The neighbours by meaning of a scan's pictures, and a map on which these lie together.
 
 What is found of points that are the same in every set (`Compared.codes`) stands but for pictures
-that came, went, or changed group. Kept for `KEPT_FROM` to `KEPT_UP_TO` pictures.
+that came, went, or changed group: `vector_state` holds it for `KEPT_FROM` to `KEPT_UP_TO` pictures.
+The map is UMAP's (McInnes, Healy and Melville 2018) where that is installed
+(`dataset-preflight[umap]`), up to 100,000 pictures; else the first two principal axes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,16 +24,20 @@ from audit.embeddings.nearest import (
     distance_scores,
     nearest_places,
     nearest_rows,
+    scale_axes,
 )
-from audit.embeddings.ridge import Decomposition, decompose
+from audit.embeddings.ridge import Decomposition, Ints, decompose
 from audit.embeddings.vectors import KEPT_FROM, KEPT_UP_TO, PictureVectors
 from audit.neighbors.pair_cache import KnownNeighbours
 from audit.run.reuse import PREVIOUS
 from audit.run.store import Store
 
-Ints = npt.NDArray[np.int64]
+Coordinates = npt.NDArray[np.float64]
 TABLE = "vector_state"
 BY_DIRECTION, BY_PLACE = "direction", "place"
+LEAST, MOST = 100, 100_000
+"""Pictures for UMAP: fewer make no clusters, more take too long."""
+UMAP, AXES = "UMAP", "principal axes"
 
 
 class NeighbourSearch:
@@ -67,10 +75,10 @@ class NeighbourSearch:
             self._found[BY_PLACE] = KnownNearest.of(near, self.points.codes, groups)
         return distance_scores(self.points, near)
 
-    def map_axes(self) -> Decomposition:
-        """Return the principal axes of which a map is made."""
+    def place_on_map(self) -> tuple[Coordinates, str]:
+        """Return coordinates on the map by the principal axes of the points; see `place_on_map`."""
         places = self.points.places
-        return self.decomposition or decompose(places - places.mean(0))
+        return place_on_map(self.decomposition or decompose(places - places.mean(0)))
 
     def save(self) -> None:
         """Store what was found for the next scan."""
@@ -107,3 +115,27 @@ def _load(store: Store, name: str) -> dict[str, KnownNearest]:
         for kind in (BY_DIRECTION, BY_PLACE)
         if f"{kind}_groups" in arrays
     }
+
+
+def place_on_map(decomposition: Decomposition) -> tuple[Coordinates, str]:
+    """Return coordinates (n, 2), in deviations of the wider one, and how they were made."""
+    n = len(decomposition.turned)
+    how = UMAP if LEAST <= n <= MOST and importlib.util.find_spec("umap") is not None else AXES
+    if how == UMAP:
+        places = _by_umap(decomposition)
+    else:
+        axes = decomposition.turned[:, :2].astype(np.float64)
+        places = np.hstack([axes, np.zeros((n, 2 - axes.shape[1]))])
+    places -= places.mean(0)
+    return places / (places.std(0).max() + 1e-12), how
+
+
+def _by_umap(decomposition: Decomposition) -> Coordinates:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a seed allows one thread only
+        import umap
+
+        found = umap.UMAP(n_components=2, random_state=0, n_jobs=1).fit_transform(
+            scale_axes(decomposition)
+        )
+    return np.asarray(found, np.float64)

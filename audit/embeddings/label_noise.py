@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from audit.statistics.intervals import Floats, Ints
+
 FIT_CELLS = 400_000
 """Rows times classes that the fit looks at: rows are drawn by seed where there are more."""
 LEAST_FIT_ROWS = 2_000

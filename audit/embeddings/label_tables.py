@@ -18,17 +18,15 @@ from threadpoolctl import threadpool_limits
 
 from audit.checking.class_names import fold_name
 from audit.checking.label_facts import JudgedFacts, LabelFacts
-from audit.embeddings.flat_map import place_on_map
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.known_neighbours import NeighbourSearch
 from audit.embeddings.nearest import REFERENCES, Compared, Nearest, vote_shares
+from audit.embeddings.ridge import Floats, Ints
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 TABLES = (
     "label_scores", "vector_neighbours", "label_neighbours", "embedding_map", "label_facts",
     "vector_failures", "several_scores",
@@ -106,7 +104,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
             known = replace(known, groups=groups)
             nearest = search.nearest(groups)
         scores = search.distance_scores(known.groups)
-        places, how = place_on_map(search.map_axes())
+        places, how = search.place_on_map()
     if not known.reason and nearest is not None and search is not None:
         if found.probabilities is not None:
             judged = _judge_own(found, known, nearest)
@@ -130,7 +128,11 @@ def _relate(store: Store, found: PictureVectors) -> None:
         if nearest is not None and search is not None:
             search.save()
             _store_neighbours(store, known, nearest, judged, scores)
-            _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
+            # how far each picture is from others (1: typical)
+            isolation = np.exp(scores - np.median(scores))
+            columns = {"x": places[:, 0], "y": places[:, 1], "isolation": isolation}
+            rows = pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **columns})
+            _store_by_picture(store, "embedding_map", rows)
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:
@@ -202,15 +204,6 @@ def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
             "class_doubt": (doubted / np.bincount(labels, minlength=len(names)))[labels],
         }
     )
-
-
-def _map_rows(
-    known: Labelled, places: npt.NDArray[np.float64], scores: npt.NDArray[np.float64]
-) -> pl.DataFrame:
-    """Return the place of each picture on the map, and how far it is from others (1: typical)."""
-    isolation = np.exp(scores - np.median(scores))
-    columns = {"x": places[:, 0], "y": places[:, 1], "isolation": isolation}
-    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **columns})
 
 
 def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:

@@ -9,19 +9,15 @@ numbers, so products of an earlier search stand where no picture came or went.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.ridge import Decomposition
+from audit.embeddings.ridge import Decomposition, Floats, Ints
 from audit.machine.sharing import by_rows
 from audit.neighbors.kernels.offers import offer_rows
 from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
-Floats = npt.NDArray[np.float32]
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
 AXES = 128
 NEIGHBOURS = 20
 ISOLATION = 10
@@ -97,43 +93,37 @@ def group_codes(codes: Fingerprints, groups: Ints) -> Fingerprints:
 
 
 def nearest_rows(
-    points: Compared | Decomposition,
-    groups: Ints,
-    k: int = NEIGHBOURS,
-    known: KnownNearest | None = None,
+    points: Compared, groups: Ints, k: int = NEIGHBOURS, known: KnownNearest | None = None
 ) -> Nearest:
     """Return the k nearest rows, by cosine, of every row that are not of its group.
 
     `known` is what an earlier search found of points with codes.
     """
-    compared = points if isinstance(points, Compared) else compare_axes(points)
-    chosen = compared.references(REFERENCES)
+    chosen = points.references(REFERENCES)
     offsets = np.zeros(len(groups), np.float32)
-    again = None if known is None else _Again.of(compared, groups, known, k, chosen, REFERENCES)
+    again = None if known is None else _Again.of(points, groups, known, k, chosen, REFERENCES)
     if again is not None:  # a power of two: nothing is rounded
-        again = replace(again, known=again.known.times(compared.scale))
-    found = _search_again(compared.directions, offsets, groups, k, chosen, again)
-    return found.times(1 / compared.scale)
+        again = replace(again, known=again.known.times(points.scale))
+    found = _search_again(points.directions, offsets, groups, k, chosen, again)
+    return found.times(1 / points.scale)
 
 
 def nearest_places(
-    points: Compared | Decomposition, groups: Ints, k: int, known: KnownNearest | None = None
+    points: Compared, groups: Ints, k: int, known: KnownNearest | None = None
 ) -> Nearest:
     """Return the k rows of other groups at the least distance; the `similarity` of y to x is
     x y - |y|^2 / 2, the largest of the nearest.
     """
-    compared = points if isinstance(points, Compared) else compare_axes(points)
-    places, most = compared.places, DISTANCE_REFERENCES
+    places, most = points.places, DISTANCE_REFERENCES
     squares = np.einsum("ij,ij->i", places, places)
-    chosen = compared.references(most)
-    again = None if known is None else _Again.of(compared, groups, known, k, chosen, most)
+    chosen = points.references(most)
+    again = None if known is None else _Again.of(points, groups, known, k, chosen, most)
     return _search_again(places, squares / 2, groups, k, chosen, again)
 
 
-def distance_scores(points: Compared | Decomposition, near: Nearest) -> npt.NDArray[np.float64]:
+def distance_scores(points: Compared, near: Nearest) -> npt.NDArray[np.float64]:
     """Return the log of the distance (n,) of every row to the last of those that are `near`."""
-    places = (points if isinstance(points, Compared) else compare_axes(points)).places
-    squares = np.einsum("ij,ij->i", places, places)
+    squares = np.einsum("ij,ij->i", points.places, points.places)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2)
     apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
     found = np.where(near.index >= 0, apart, 0).max(1, initial=0).astype(np.float64)

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import blake3
 import cv2
@@ -26,7 +25,6 @@ from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
 from audit.statistics.association import class_sums
 
 Floats = npt.NDArray[np.float32]
-Array = npt.NDArray[Any]
 SIDE = 6
 STRIDE = 2
 KEPT_AXES = 24
@@ -223,16 +221,14 @@ def fold_colours(pictures: Floats, cells: int = COLOUR_SIDE) -> Floats:
     return np.ascontiguousarray(folded.reshape(n, -1))
 
 
-def learn_words(
-    patches: Floats, half: int, rng: np.random.Generator, rounds: int = ROUNDS
-) -> Dictionary:
+def learn_words(patches: Floats, half: int, rng: np.random.Generator) -> Dictionary:
     """Learn 2 x `half` centroids, with their mirrors, from normalised patches (m, 108)."""
     grid = patches.reshape(-1, SIDE, SIDE, 3)
     swapped = np.ascontiguousarray(grid[:, :, ::-1]).reshape(len(patches), -1)
     mean = (patches.mean(0) + swapped.mean(0)) / 2
     axes, signs = _whitening(patches - mean, swapped - mean)
     centred = (patches - mean) @ axes
-    centroids = _cluster(centred, signs, half, rng, rounds)
+    centroids = _cluster(centred, signs, half, rng)
     number = np.arange(half)
     return Dictionary(
         mean,
@@ -269,12 +265,10 @@ def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:
     return axes.astype(np.float32), np.concatenate(signs)[kept].astype(np.float32)
 
 
-def _cluster(
-    patches: Floats, signs: Floats, half: int, rng: np.random.Generator, rounds: int
-) -> Floats:
+def _cluster(patches: Floats, signs: Floats, half: int, rng: np.random.Generator) -> Floats:
     """Return `half` centroids by k-means in which every centroid stands for its mirror too."""
     centroids = patches[rng.choice(len(patches), half, replace=len(patches) < half)].copy()
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         both = np.concatenate([centroids, centroids * signs])
         nearest = (patches @ both.T - (both * both).sum(1) / 2).argmax(1)
         turned = np.where((nearest >= half)[:, None], patches * signs, patches)

@@ -23,12 +23,10 @@ from audit.embeddings.patches import (
     learn_words,
     scale_columns,
 )
-from audit.embeddings.ridge import decompose, left_out_scores
+from audit.embeddings.ridge import Floats, Ints, decompose, left_out_scores
 from audit.machine.sharing import by_rows
 
-Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 SMALLEST, LARGEST = 8, 128
 HALF = 50
 """Centroids of one size, with their mirror images twice as many."""

@@ -18,12 +18,12 @@ import polars as pl
 
 from audit.embeddings.nearest import Compared, compare_axes
 from audit.embeddings.patches import Coder, Codes, scale_columns
-from audit.embeddings.ridge import decompose
+from audit.embeddings.ridge import Floats, decompose
 from audit.embeddings.settings import VectorOptions, file_identity
 from audit.embeddings.vector_parts import VectorParts
 from audit.errors import UsageError
 from audit.machine.executors import Executor
-from audit.neighbors.pair_cache import Fingerprints, key_codes
+from audit.neighbors.pair_cache import key_codes
 from audit.picture.decode import Limits
 from audit.picture.signatures import is_comparable
 from audit.run.store import Store
@@ -32,7 +32,6 @@ from dataset_preflight.foundation.files import read_regular, refuse_special
 if TYPE_CHECKING:
     from audit.embeddings.embedder import Embedder
 
-Floats = npt.NDArray[np.float32]
 UNUSABLE = -128
 """What the codes of a picture hold that has no vector: no code reaches it."""
 KEPT_FROM, KEPT_UP_TO = 1_000, 200_000
@@ -122,13 +121,15 @@ def _modelled(
 ) -> PictureVectors:
     from audit.embeddings.embedder import ask_model
 
-    answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
-    views = directions(answers.vectors[answers.found])
+    vectors, there, failures = ask_model(
+        run, pictures, model, opening.executor, opening.limits, opening.advance
+    )
+    views = directions(vectors[there])
     source = f"the embeddings of {model.name} ({views.shape[1]:,} numbers)"
-    if failures := answers.failures:
+    if failures:
         sample, why = next(iter(sorted(failures.items())))
         source += f", missing for {len(failures):,} images (such as {sample}: {why})"
-    kept = pictures.filter(pl.Series(answers.found, dtype=pl.Boolean))
+    kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
     return PictureVectors(kept, views[None], source, failures=failures)
 
 
@@ -179,17 +180,14 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     made = vectors_of(codes, coder)
     del codes
     # of few labelled pictures, axes of their own name a few more wrong labels
-    fixed = len(regions) == 1
-    compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows)) if fixed else None
+    compared = None
+    if len(regions) == 1:
+        both = rows.select(pl.concat_str("pixel_hash", "content_hash")).to_series()
+        names = key_codes([text.encode() for text in both.to_list()])
+        compared = Compared(made.directions, made.points, SQUARE, names)
     source = "built-in features (patches of the stored signatures)"
     name = f"{coder.name} {len(regions)}"
     return PictureVectors(rows, made.views, source, compared=compared, name=name)
-
-
-def _codes_of(rows: pl.DataFrame) -> Fingerprints:
-    """Return 64 bits of each picture and of the file that stands for it."""
-    both = rows.select(pl.concat_str("pixel_hash", "content_hash")).to_series()
-    return key_codes([text.encode() for text in both.to_list()])
 
 
 def codes_of_view(

@@ -98,7 +98,9 @@ def hash_orientations(table: Signatures) -> npt.NDArray[np.uint64]:
         rows = slice(start, start + BATCH)
         low = np.asarray(basis @ table["grey"][rows].astype(np.float32) @ basis.T, np.float32)
         for k in range(len(ORIENTATIONS)):
-            out[k, rows] = _codes(orient_frequencies(low, k))
+            flat = orient_frequencies(low, k).reshape(len(low), SIDE * SIDE)
+            bits = flat > np.median(flat, axis=1, keepdims=True)
+            out[k, rows] = (bits * PLACES).sum(axis=1, dtype=np.uint64)
     return out
 
 
@@ -114,9 +116,3 @@ def find_turned_pairs(table: Signatures, radius: int) -> npt.NDArray[np.int64]:
     rows, _ = find_code_pairs(codes, radius).rows()
     pairs = np.sort(rows % n, axis=1)
     return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-
-
-def _codes(low: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
-    flat = low.reshape(len(low), SIDE * SIDE)
-    bits = flat > np.median(flat, axis=1, keepdims=True)
-    return np.asarray((bits * PLACES).sum(axis=1, dtype=np.uint64), np.uint64)

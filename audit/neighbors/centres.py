@@ -20,10 +20,9 @@ from threadpoolctl import threadpool_limits
 from audit.machine.sharing import by_rows
 from audit.neighbors.descriptor import cosine_basis
 from audit.neighbors.pair_cache import Fingerprints, KnownCentres, find_contained, places_of
-from audit.neighbors.verification import VerifiedPairs
+from audit.neighbors.verification import Pairs, VerifiedPairs
 from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Flag, Signatures
 
-Pairs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 SIDE = GREY_SIDE // 2
@@ -125,7 +124,6 @@ def find_same_centres(
     table: Signatures,
     *,
     new: int | None = None,
-    seed: int = 0,
     codes: Fingerprints | None = None,
     known: KnownCentres | None = None,
 ) -> SameCentres:
@@ -145,7 +143,7 @@ def find_same_centres(
         return SameCentres(*NONE)
     described = by_rows(lambda part: describe_centres(centres[rows[part]]), len(rows), CACHED)
     vectors = np.concatenate(list(described))
-    limit = accident_limit(vectors, seed)
+    limit = accident_limit(vectors)
     if np.isinf(limit):
         return SameCentres(*NONE, telling=False)
     if codes is None:
@@ -271,7 +269,7 @@ def _bounding(vectors: Floats) -> Floats:
     return np.ascontiguousarray(np.hstack([turned[:, :HEAD], rest[:, None]]))
 
 
-def accident_limit(vectors: Floats, seed: int = 0) -> float:
+def accident_limit(vectors: Floats) -> float:
     """Similarity that hardly any two strangers of this data set are expected to reach; else inf.
 
     An exponential through what 1 in 10 and 1 in 100 random pairs reach, in Fisher's z, without what
@@ -280,7 +278,7 @@ def accident_limit(vectors: Floats, seed: int = 0) -> float:
     n = len(vectors)
     if n < LEAST_ROWS:
         return HIGHEST_LIMIT
-    rows = np.random.default_rng(seed).permutation(n)[:SAMPLE_ROWS]
+    rows = np.random.default_rng(0).permutation(n)[:SAMPLE_ROWS]
     likeness = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
     if (likeness >= LOWEST_LIMIT).mean() > MOST_ALIKE:
         return np.inf

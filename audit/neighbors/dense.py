@@ -54,7 +54,6 @@ def find_nearest(
     *,
     rows: Indices | None = None,
     exact_limit: int = EXACT_LIMIT,
-    seed: int = 0,
     advance: Advance = ignore_share,
 ) -> Neighbours:
     """Return the k nearest others of each of `rows` (None: of all), by numbers of the whole.
@@ -67,31 +66,21 @@ def find_nearest(
     if exact := n <= exact_limit:
         parts = [chosen[start:] for start in range(0, n, BLOCK)]
     else:
-        parts = _cells(descriptors, chosen, seed)
+        parts = _cells(descriptors, chosen)
     tasks = [_against_itself(descriptors, part) for part in parts]
     best, index = _in_threads(tasks, len(descriptors), k, advance)
     if exact:
         return Neighbours(index, best, True, 1.0, n)
-    recall, sample = _measure(descriptors, chosen, index, k, seed)
+    recall, sample = _measure(descriptors, chosen, index, k)
     return Neighbours(index, best, False, recall, sample)
 
 
 def find_nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
-    n = len(queries)
-
-    def task(start: int) -> Task:
-        rows = np.arange(start, min(start + BLOCK, n))
-
-        def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
-            for column in range(0, len(library), BLOCK):
-                columns = np.arange(column, min(column + BLOCK, len(library)))
-                table = blocks.table(queries[rows], library[columns])
-                offer_rows(table, rows, columns, best, index, -1)
-
-        return compare
-
-    best, index = _in_threads([task(start) for start in range(0, n, BLOCK)], n, k)
+    n, every = len(queries), np.arange(len(library))
+    rows = [np.arange(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+    tasks = [_against(queries, part, library, every, -1) for part in rows]
+    best, index = _in_threads(tasks, n, k)
     return Neighbours(index, best, True, 1.0, n)
 
 
@@ -106,19 +95,11 @@ def find_nearest_again(
     """
     anew = np.union1d(new, lost)
     kept = np.setdiff1d(rows, anew)
-
-    def task(asked: Indices, offered: Indices) -> Task:
-        def compare(blocks: _Blocks, best: Floats, found: Indices) -> None:
-            for start in range(0, len(offered), BLOCK):
-                columns = offered[start : start + BLOCK]
-                table = blocks.table(descriptors[asked], descriptors[columns])
-                offer_rows(table, asked, columns, best, found, 0)
-
-        return compare
-
-    tasks = [task(anew[start : start + BLOCK], rows) for start in range(0, len(anew), BLOCK)]
-    if len(new):
-        tasks += [task(kept[start : start + BLOCK], new) for start in range(0, len(kept), BLOCK)]
+    tasks = [
+        _against(descriptors, asked[start : start + BLOCK], descriptors, offered, 0)
+        for asked, offered in ((anew, rows), (kept, new))
+        for start in range(0, len(asked) if len(offered) else 0, BLOCK)
+    ]
     n, k = index.shape
     found, found_index = _in_threads(tasks, n, k) if tasks else _empty(n, k)
     best, merged = similarity.copy(), index.copy()
@@ -210,6 +191,20 @@ Task = Callable[[_Blocks, Floats, Indices], None]
 """Compares one part of the pairs and offers what it finds to the tables."""
 
 
+def _against(
+    queries: Descriptors, rows: Indices, library: Descriptors, columns: Indices, diagonal: int
+) -> Task:
+    """Compare some rows of the queries with some of the library; see `offer_rows`."""
+
+    def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
+        for start in range(0, len(columns), BLOCK):
+            part = columns[start : start + BLOCK]
+            table = blocks.table(queries[rows], library[part])
+            offer_rows(table, rows, part, best, index, diagonal)
+
+    return compare
+
+
 def _against_itself(descriptors: Floats, members: Indices) -> Task:
     """Compare the first block of members with itself and all later ones, once a pair."""
 
@@ -229,12 +224,12 @@ def _against_itself(descriptors: Floats, members: Indices) -> Task:
     return compare
 
 
-def _cells(descriptors: Descriptors, chosen: Indices, seed: int) -> list[Indices]:
+def _cells(descriptors: Descriptors, chosen: Indices) -> list[Indices]:
     """Return members that share one of their nearest anchors, as parts."""
     n = len(chosen)
     # 2 sqrt(n) anchors balance the two steps: n x anchors products to assign, then cells of about
     # 1.5 sqrt(n) members each
-    drawn = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
+    drawn = np.random.default_rng(0).choice(n, int(2 * np.sqrt(n)), replace=False)
     anchors = descriptors[chosen[np.sort(drawn)]]
     cells = np.zeros((n, ANCHORS_PER_IMAGE), np.int64)
     for start in range(0, n, STRETCH):
@@ -252,12 +247,12 @@ def _cells(descriptors: Descriptors, chosen: Indices, seed: int) -> list[Indices
 
 
 def _measure(
-    descriptors: Descriptors, chosen: Indices, index: Indices, k: int, seed: int
+    descriptors: Descriptors, chosen: Indices, index: Indices, k: int
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(chosen)
     # another seed than the anchors', so that the sample does not consist of anchors
-    sample = chosen[np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))]
+    sample = chosen[np.sort(np.random.default_rng(1).choice(n, min(n, 500), replace=False))]
     # k + 1, because each row is its own nearest
     queries, (best, truth) = descriptors[sample], _empty(len(sample), k + 1)
     for start in range(0, n, STRETCH):

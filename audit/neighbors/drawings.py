@@ -14,14 +14,13 @@ import numpy.typing as npt
 from audit.picture.signatures import Signatures
 
 Picture = npt.NDArray[np.uint8]
-Planes = npt.NDArray[np.float32]
 
 AROUND = np.ones((3, 3), np.uint8)
 DRAWN = ((6, 0.3, 0.0), (18, 0.0, 0.95))
 """Levels within which a pixel agrees with those around it where all is of one colour (JPEG of a
 quality of 75 stays below 6, of a lower one below 18), the share of such plain pixels, less that of
 textured ones, from which a picture is a drawing, and what four colours are of the plain at least.
-By this 6 in 100 photographs are drawings, things on white, and no small ones."""
+"""
 SEEMS = 0.25
 """Share of a signature's pixels, level to both sides, from which its picture may be a drawing; so
 may what has a border of one colour."""
@@ -29,9 +28,7 @@ SIDE, BLUR = 128, 2.0
 """Side (pixels) at which drawings are compared, and the blur, in pixels of the smaller picture."""
 MOST_LIGHT, MOST_COLOUR, CLOSELY = 10.0, 12.0, 0.6
 """Levels that blurred copies differ by at most, in light and in colour (which JPEG halves, so that
-it is blurred twice as much), and the share of them that copies at a quality of 75 keep to. Of
-copies at a quality of 35 or resized, in 20 kinds, 1 in 100 differed by more; a dial's needle that
-moved by a degree differs by 10.5."""
+it is blurred twice as much), and the share of them that copies at a quality of 75 keep to."""
 
 
 def is_drawn(picture: Picture) -> bool:

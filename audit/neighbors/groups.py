@@ -40,13 +40,6 @@ class Grouping:
     groups: tuple[Group, ...]
     extra: Pairs
 
-    def labels(self, n: int) -> npt.NDArray[np.int64]:
-        """Return the group number of each of n pictures, -1 outside any group."""
-        out = np.full(n, -1, np.int64)
-        for number, group in enumerate(self.groups):
-            out[list(group.members)] = number
-        return out
-
 
 class _Links:
     """Scores of verified pairs, and which pairs were rejected; each is verified once."""

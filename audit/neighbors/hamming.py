@@ -120,13 +120,11 @@ def find_code_pairs(
     plan: str | None = None,
     known: KnownCodes | None = None,
 ) -> CodePairs:
-    """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
+    """Find every pair of codes at most `radius` bits (0 to 63) apart; recall is exactly 1.
 
     `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper); what an earlier
-    search compared (`known`) is not compared again. Raises ValueError for a radius outside 0 to 63.
+    search compared (`known`) is not compared again.
     """
-    if not 0 <= radius <= 63:
-        raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
     # equal codes once: their pairs need no search, and blank pages would fill a bucket of millions
     unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
     again = None if known is None else _brought_up_to(unique, radius, known)
@@ -281,40 +279,30 @@ def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
 def _collect(run: Callable[..., None], tasks: int) -> list[Hits]:
     """Run all tasks, in `PARTS`."""
     edges = [tasks * part // PARTS for part in range(PARTS + 1)]
-    return [_collect_part(run, begin, end) for begin, end in pairwise(edges)]
+    parts = [np.arange(begin, end) for begin, end in pairwise(edges) if begin < end]
+    return [_collect_part(run, part, np.full(len(part), _GUESS, np.int64)) for part in parts]
 
 
-def _collect_part(run: Callable[..., None], begin: int, end: int) -> Hits:
-    """Run tasks into buffers of a guessed size; run those again that found more than that."""
-    found: list[Hits] = []
-    tasks = np.arange(begin, end)
-    room = np.full(len(tasks), _GUESS, np.int64)
-    while len(tasks):
-        ends = np.cumsum(room)
-        edges = np.stack([ends - room, ends], axis=1)
-        out = tuple(np.empty(ends[-1], kind) for kind in (np.int32, np.int32, np.uint8))
-        count = np.zeros(len(tasks), np.int64)
-        work = partial(_run_block, run, tasks, edges, out, count)
-        in_threads(work, row_blocks(len(tasks), TASK_BLOCK))
-        full = count > room
-        complete = np.flatnonzero(~full)
-        spans = [np.arange(count[k]) + edges[k, 0] for k in complete]
-        take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
-        found.append((out[0][take], out[1][take], out[2][take]))
-        # a second run is rare and costs one task again
-        tasks, room = tasks[full], count[full]
+def _collect_part(
+    run: Callable[..., None], tasks: npt.NDArray[np.int64], room: npt.NDArray[np.int64]
+) -> Hits:
+    """Run tasks into buffers with `room` for each; run those again that found more than that."""
+    ends = np.cumsum(room)
+    edges = np.stack([ends - room, ends], axis=1)
+    out = tuple(np.empty(ends[-1], kind) for kind in (np.int32, np.int32, np.uint8))
+    count = np.zeros(len(tasks), np.int64)
+
+    def work(block: slice) -> None:
+        run(tasks[block], edges[block], *out, count[block])
+
+    in_threads(work, row_blocks(len(tasks), TASK_BLOCK))
+    full = count > room
+    spans = [np.arange(count[k]) + edges[k, 0] for k in np.flatnonzero(~full)]
+    take = np.concatenate([np.zeros(0, np.int64), *spans])
+    found = [(out[0][take], out[1][take], out[2][take])]
+    if full.any():  # rare, and costs one task again
+        found.append(_collect_part(run, tasks[full], count[full]))
     return _joined(found)
-
-
-def _run_block(
-    run: Callable[..., None],
-    tasks: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
-    out: Sequence[npt.NDArray[Any]],
-    count: npt.NDArray[np.int64],
-    block: slice,
-) -> None:
-    run(tasks[block], edges[block], *out, count[block])
 
 
 def _joined(found: Sequence[Hits]) -> Hits:

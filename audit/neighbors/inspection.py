@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.machine.sharing import in_threads
-from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
+from audit.neighbors.affine import Plane, lay_over, map_in_pixels, refine_map
 from audit.neighbors.candidates import contains_pairs
 from audit.neighbors.dense import STRETCH
 from audit.neighbors.drawings import CLOSELY, agree_everywhere, is_drawn, seem_drawn, to_square
@@ -29,8 +29,6 @@ from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_s
 from audit.picture.signatures import Signatures, find_border
 
 Picture = npt.NDArray[np.uint8]
-Plane = npt.NDArray[np.float32]
-
 LEAST_SIDE = 48
 """Shorter side (pixels, border cut) from which a file can show more than its signature."""
 SAME_ABOVE = 0.6
@@ -42,14 +40,13 @@ MOST_STRANGERS, NEAR, MARGIN = 12, 4.0, 0.02
 """Strangers that are checked to see what contrast they reach, how near to the threshold (log odds)
 they are taken from, and by how much a copy has to surpass them."""
 SURE_AT_ONCE = 100
-"""Pairs of a high score that are checked until of so many none is refused. Of 1,500 copies of
-photographs none is; but what agrees by one dark spot, as cloth with a hole, reaches any score."""
+"""Pairs of a high score that are checked until of so many none is refused: what agrees by one dark
+spot, as cloth with a hole, reaches any score."""
 LEAST_OVERLAP = 0.35
 LEAST_TEXTURED = 10
 """Textured blocks of 64 under which a picture is too plain: the signatures' score stands."""
 PROMISING = 0.25
-"""Median block correlation after the coarse step from which the fine one is worth its price: nine
-in ten strangers stay under 0.2; no copy that the fine step went on to prove lay under 0.48."""
+"""Median block correlation after the coarse step from which the fine one is worth its price."""
 # Few steps: the signatures' map is nearly right, and where it is wrong more steps do not repair it.
 ECC_STEPS, ECC_PRECISION = 25, 1e-4
 

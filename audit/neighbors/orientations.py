@@ -57,19 +57,5 @@ def orient_frequencies(low: npt.NDArray[np.float32], orientation: int) -> npt.ND
     return out.transpose(0, 2, 1) if orientation & SWAP_AXES else out
 
 
-def compose(first: int, second: int) -> int:
-    """Return the orientation that equals `first`, then `second`."""
-    mirrors = second & (MIRROR_X | MIRROR_Y)
-    if first & SWAP_AXES:
-        # after a swap, what mirrors x then would have mirrored y before
-        mirrors = (mirrors >> 1) | ((mirrors & MIRROR_X) << 1)
-    return first ^ mirrors ^ (second & SWAP_AXES)
-
-
-def is_reflection(orientation: int) -> bool:
-    """Return whether writing becomes mirror writing: an odd number of the three steps."""
-    return orientation.bit_count() % 2 == 1
-
-
-INVERSE = np.array([next(k for k in range(8) if compose(j, k) == 0) for j in range(8)])
+INVERSE = np.array([0, 1, 2, 3, 4, 6, 5, 7])
 """Orientation that undoes each orientation: the quarter turns change places."""

@@ -7,7 +7,7 @@ signatures, hashes and threshold are those of its scan. Cost grows with new x li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from audit.neighbors.centres import (
     framed_pairs,
 )
 from audit.neighbors.descriptor import describe
+from audit.neighbors.drawings import Picture
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import (
     Opener,
     Overruled,
-    Picture,
     recheck_limit,
     select_rechecks,
 )
@@ -33,16 +33,6 @@ from audit.neighbors.search import Completeness, SearchOptions, count_left_out, 
 from audit.neighbors.strangers import weigh
 from audit.neighbors.verification import NOT_ALIGNED, VerifiedPairs, key_ranks, verify
 from audit.picture.signatures import Signatures, is_comparable
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryMatches:
-    """Which new images are in a library already: (new row, library row) of `pairs`, best first per
-    new image.
-    """
-
-    pairs: VerifiedPairs
-    completeness: Completeness
 
 
 def search_against(
@@ -55,9 +45,10 @@ def search_against(
     open_new: Opener | None = None,
     open_library: Opener | None = None,
     quick: bool = False,
-) -> LibraryMatches:
+) -> tuple[VerifiedPairs, Completeness]:
     """Find which new images show a picture of the library; neither is compared with itself.
 
+    The pairs are (new row, library row), best first per new image; and how complete they are.
     Full-resolution checks need both openers. `quick`: the nearest are those of a shortlist, and no
     pictures are looked for that share their middle only, for which the middles of the whole library
     are described anew.
@@ -74,7 +65,7 @@ def search_against(
     most_middles = 0 if quick else chosen.exact_limit
     if len(usable) <= most_middles:
         both = np.concatenate([new[use_new], library.table[use_old]])
-        alike = find_same_centres(both, new=len(use_new), seed=chosen.seed)
+        alike = find_same_centres(both, new=len(use_new))
     wanted = merge_pairs(by_hash, by_likeness, usable[alike.pairs])
     # of the library only what is compared, or stands for strangers
     held = np.unique(np.concatenate([wanted[:, 1] - n, library.pool]))
@@ -123,4 +114,4 @@ def search_against(
         left_out=count_left_out(new["flags"]),
         middles=why_no_middles(len(usable), most_middles, alike.telling),
     )
-    return LibraryMatches(replace(same, pairs=in_input, score=score[found]), completeness)
+    return replace(same, pairs=in_input, score=score[found]), completeness

@@ -71,15 +71,15 @@ from audit.neighbors.pair_cache import (
     pair_fingerprints,
     surrounded_codes,
 )
-from audit.neighbors.strangers import LINKED, choose_pool, name_strangers, weigh
+from audit.neighbors.strangers import choose_pool, name_strangers, weigh
 from audit.neighbors.verification import (
+    LINKED,
     NO_MATCH,
     NOT_ALIGNED,
     ExaminedPairs,
     Floats,
     VerifiedPairs,
     examine_pairs,
-    key_ranks,
     verify,
 )
 from audit.picture.signatures import Flag, Signatures, is_comparable
@@ -113,10 +113,10 @@ class SearchOptions:
     quarter turns as well. `nearest`: neighbours by descriptor per image. `hash_pairs_per_image`:
     the radius is lowered until there are no more candidates. `rechecks`: most full-resolution
     checks (None: 500 or one image in fifty). `uncertainty_band`: distance of the score from the
-    threshold within which a pair is checked. `threshold`: log odds (None: calibrated).
-    `exact_limit`: images up to which the descriptor search is exact. `gate_from`: images from which
-    candidates pass a gate. `synthetic_sources`: most pictures of which duplicates are made, to
-    state the recall (needs `open_picture`); `recall_from`: images from which that is done.
+    threshold within which a pair is checked. `exact_limit`: images up to which the descriptor
+    search is exact. `gate_from`: images from which candidates pass a gate. `synthetic_sources`:
+    most pictures of which duplicates are made, to state the recall (needs `open_picture`);
+    `recall_from`: images from which that is done.
     """
 
     radius: int = 10
@@ -125,12 +125,10 @@ class SearchOptions:
     hash_pairs_per_image: int = 20
     rechecks: int | None = None
     uncertainty_band: float = 3.0
-    threshold: float | None = None
     exact_limit: int = EXACT_LIMIT
     gate_from: int = GATE_FROM
     synthetic_sources: int = 12
     recall_from: int = 1_000
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ def find_near_duplicates(
     known: PairCache | None = None,
     advance: Advance = ignore_share,
 ) -> Relation:
-    """Find near-duplicates among images.
+    """Find near-duplicates among images, which are in the order of their keys.
 
     `table` (n,) signatures; `keys` their content hashes, best distinct; `hashes` (n,) uint64
     perceptual hashes; `more_hashes` others by name, whose close pairs are candidates too;
@@ -173,15 +171,8 @@ def find_near_duplicates(
     chosen = options or SearchOptions()
     if len(table) > chosen.exact_limit:
         keep_no_freed_memory()
-    order = np.argsort(key_ranks(keys))
-    if np.array_equal(order, np.arange(len(order))):
-        search = _Search(table, keys, hashes, more_hashes, chosen, advance)
-        return search.run(open_picture, known or PairCache())
-    sorted_keys, more = [keys[i] for i in order], more_hashes or {}
-    more = {name: codes[order] for name, codes in more.items()}
-    search = _Search(table[order], sorted_keys, hashes[order], more, chosen, advance)
-    opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
-    return _in_input_order(search.run(opener, known or PairCache()), order)
+    search = _Search(table, keys, hashes, more_hashes, chosen, advance)
+    return search.run(open_picture, known or PairCache())
 
 
 def expect_recall(
@@ -243,7 +234,7 @@ class _Search:
         examined, before = looked.examined, looked.rejected
         places, weighed, calibration = self._weigh_promising(looked, overruled)
         calibration = self.with_recall(calibration, opener, known.recall)
-        threshold = calibration.threshold if options.threshold is None else options.threshold
+        threshold = calibration.threshold
         uncertain = select_rechecks(self.table, weighed, threshold, options.uncertainty_band)
         most = recheck_limit(options.rechecks, len(self.table))
         least = SAME_ABOVE
@@ -330,33 +321,24 @@ class _Search:
         order, end, calibration = np.lexsort((-score, ~concerned)), 0, calibrate(np.zeros(0))
         for end in range(WEIGHED_TOGETHER, len(order) + WEIGHED_TOGETHER, WEIGHED_TOGETHER):
             part = np.sort(order[end - WEIGHED_TOGETHER : end])
-            found = self._weigh(examined.whole(part), looked.weighed[part]).score
-            looked.weighed[part] = found
+            fresh = part[np.isnan(looked.weighed[part])]
+            looked.weighed[fresh] = self._weigh(examined.whole(fresh)).score
             calibration = calibrate(looked.weighed[order[:end]])
-            chosen = self.options.threshold
-            barren = not (found >= (calibration.threshold if chosen is None else chosen)).any()
+            barren = not (looked.weighed[part] >= calibration.threshold).any()
             if barren and end * PICTURES_PER_WEIGHED >= len(self.table):
                 break
         places = np.sort(order[:end])
         weighed = replace(examined.whole(places), score=looked.weighed[places])
         return places, weighed, calibration
 
-    def _weigh(self, verified: VerifiedPairs, known: Floats | None = None) -> VerifiedPairs:
-        """Return pairs with their final scores: against what strangers of this set share.
-
-        `known` are those of an earlier search, NaN where it weighed none.
-        """
-        if known is None:
-            return weigh(verified, self.table, self.descriptors, self.pool)
-        score, open_ = known.copy(), np.isnan(known)
-        fresh = weigh(verified.take(open_), self.table, self.descriptors, self.pool)
-        score[open_] = fresh.score
-        return replace(verified, score=score)
+    def _weigh(self, verified: VerifiedPairs) -> VerifiedPairs:
+        """Return pairs with their final scores: against what strangers of this set share."""
+        return weigh(verified, self.table, self.descriptors, self.pool)
 
     def with_recall(
         self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None = None
     ) -> Calibration:
-        """Add the recall to expect, from duplicates made of a few pictures picked by seed.
+        """Add the recall to expect, from duplicates made of a few pictures.
 
         What an earlier search measured stands while most pictures are those of then.
         """
@@ -372,7 +354,7 @@ class _Search:
             )
         if len(self.usable) < options.recall_from:
             return calibration
-        rng = np.random.default_rng(options.seed)
+        rng = np.random.default_rng(0)
         # each is changed in 29 ways: of few pictures, many would take longer than the search
         most = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
         most = min(most, options.synthetic_sources)
@@ -388,7 +370,6 @@ class _Search:
             neighbours=options.nearest,
             uncertainty_band=options.uncertainty_band,
             gated=len(self.usable) >= options.gate_from,
-            seed=options.seed,
         )
 
     def _neighbours(self, known: KnownNeighbours | None) -> Neighbours:
@@ -402,7 +383,6 @@ class _Search:
                 k,
                 rows=self.usable,
                 exact_limit=self.options.exact_limit,
-                seed=self.options.seed,
                 advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
             )
         give_back_freed_memory()
@@ -453,8 +433,7 @@ class _Search:
         limit, found = self.options.exact_limit, SameCentres(*NONE)
         if len(self.usable) <= limit:
             codes = self.codes[self.usable] if self._kept() else None
-            table, seed = self.table[self.usable], self.options.seed
-            found = find_same_centres(table, seed=seed, codes=codes, known=known)
+            found = find_same_centres(self.table[self.usable], codes=codes, known=known)
         why_not = why_no_middles(len(self.usable), limit, found.telling)
         return framed_pairs(found, self.usable), why_not, found.known
 
@@ -512,7 +491,6 @@ class _Search:
             self.descriptors,
             pairs[~there] if there.any() else pairs,
             background=self.background,
-            least=LINKED,
             keep=keep[~there],
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
@@ -545,26 +523,6 @@ class _Looked:
     rejected: Pairs
     gated: int
     prints: Fingerprints
-
-
-def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
-    """Translate row numbers from the order of the keys back to the order of the input."""
-    pairs = replace(relation.pairs, pairs=order[relation.pairs.pairs])
-    groups = tuple(
-        type(group)(
-            int(order[group.representative]),
-            tuple(int(order[m]) for m in group.members),
-            group.scores,
-        )
-        for group in relation.grouping.groups
-    )
-    grouping = replace(relation.grouping, groups=groups, extra=order[relation.grouping.extra])
-    near = relation.neighbours
-    index, similarity = np.empty_like(near.index), np.empty_like(near.similarity)
-    index[order] = np.where(near.index >= 0, order[near.index], -1)
-    similarity[order] = near.similarity
-    neighbours = replace(near, index=index, similarity=similarity)
-    return replace(relation, pairs=pairs, grouping=grouping, neighbours=neighbours)
 
 
 @dataclass(frozen=True, slots=True)

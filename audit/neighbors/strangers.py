@@ -19,6 +19,7 @@ from audit.neighbors.descriptor import Descriptors, compare_orientations
 from audit.neighbors.kernels import plain
 from audit.neighbors.pair_cache import MIX_1, MIX_2, Fingerprints
 from audit.neighbors.verification import (
+    LINKED,
     NO_MATCH,
     Floats,
     VerifiedPairs,
@@ -37,9 +38,6 @@ POOL = 300
 NEAREST = 4
 RANKS = np.array([0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255])
 ALL_BITS = np.uint64(2**64 - 1)
-LINKED = -2.5
-"""Score of the signatures from which a stranger may be of the template's family, and a pair is
-worth weighing."""
 FAMILY = 0.95
 """Agreement, beyond what far strangers explain, from which a near one counts as a copy."""
 MOST_OF_FAMILY = 7
@@ -105,18 +103,13 @@ def name_strangers(
 
 
 def weigh(
-    verified: VerifiedPairs,
-    table: Signatures,
-    descriptors: Descriptors,
-    pool: Rows,
-    least: float = LINKED,
+    verified: VerifiedPairs, table: Signatures, descriptors: Descriptors, pool: Rows
 ) -> VerifiedPairs:
-    """Return the pairs with their final log odds; those whose score is below `least` keep theirs,
-    or `NO_MATCH` where that is less.
+    """Return the pairs with their final log odds; those below `LINKED` have `NO_MATCH` or less.
 
     `pool`: rows of `table` among which the strangers are (see `choose_pool`).
     """
-    rows = np.flatnonzero(verified.score >= least)
+    rows = np.flatnonzero(verified.score >= LINKED)
     score = np.minimum(verified.score, NO_MATCH)
     if len(rows):
         weighed = verified.take(rows)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]
-Share = npt.NDArray[np.float64]
 Change = Callable[[Picture, np.random.Generator], Picture]
 
 
@@ -76,11 +75,6 @@ def _levels(
     level = np.arange(256) / 255.0
     curve = ((level**gamma - 0.5) * gain + 0.5 + bias) * 255.0
     return np.clip(np.rint(curve), 0, 255).astype(np.uint8)[picture]
-
-
-def _scale(gain: float, picture: Picture, rng: np.random.Generator) -> Picture:
-    """Multiply every level: exposure, the usual `brightness` of editors and augmentations."""
-    return _levels(gain, (gain - 1.0) / 2, 1.0, picture, rng)
 
 
 def _hue_20(picture: Picture, rng: np.random.Generator) -> Picture:
@@ -152,61 +146,6 @@ def _noise(picture: Picture, rng: np.random.Generator) -> Picture:
     return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
-def _lay_around(picture: Picture, shown: Share, around: Picture) -> Picture:
-    """Show `shown` (height, width; 0 to 1) of the picture and `around` in the rest."""
-    shown = shown[..., None]
-    return np.rint(shown * picture + (1 - shown) * around).astype(np.uint8)
-
-
-def _plain(picture: Picture, rng: np.random.Generator) -> Picture:
-    """White, black or any colour, as large as the picture."""
-    kind = int(rng.integers(3))
-    colour = rng.integers(0, 256, 3) if kind == 2 else (255, 0)[kind]
-    return np.full_like(picture, colour)
-
-
-def _places(picture: Picture) -> tuple[Share, Share]:
-    """Coordinates of the pixels, -1 to 1 across (1, width) and down (height, 1)."""
-    height, width = picture.shape[:2]
-    across = ((np.arange(width) + 0.5) / width * 2 - 1)[None, :]
-    return across, ((np.arange(height) + 0.5) / height * 2 - 1)[:, None]
-
-
-def _fade(place: Share, full: float, gone: float) -> Share:
-    """1 up to `full`, 0 from `gone`, smooth between."""
-    t = np.clip((gone - place) / (gone - full), 0.0, 1.0)
-    return np.asarray(t * t * (3 - 2 * t), np.float64)
-
-
-def _vignette(picture: Picture, rng: np.random.Generator) -> Picture:
-    """Fade everything outside an oval into one colour: whole up to 0.7 of the half sides."""
-    x, y = _places(picture)
-    shown = _fade(np.hypot(x, y), 0.7, 1.0)
-    return _lay_around(picture, shown, _plain(picture, rng))
-
-
-def _feather(picture: Picture, rng: np.random.Generator) -> Picture:
-    """Fade a frame of 15 % of each side into one colour or into the blurred picture."""
-    x, y = _places(picture)
-    shown = _fade(np.abs(x), 0.7, 1.0) * _fade(np.abs(y), 0.7, 1.0)
-    if rng.integers(2):
-        return _lay_around(picture, shown, _plain(picture, rng))
-    sigma = max(1.5, 0.08 * min(picture.shape[:2]))
-    return _lay_around(picture, shown, np.asarray(cv2.GaussianBlur(picture, (0, 0), sigma)))
-
-
-def _background(picture: Picture, rng: np.random.Generator) -> Picture:
-    """Cut an object of irregular outline from the middle and lay it on one colour."""
-    x, y = _places(picture)
-    angle = np.arctan2(y, x)
-    outline = 0.7 + sum(
-        float(rng.uniform(-0.2, 0.2)) / k * np.cos(k * angle + float(rng.uniform(0, 2 * np.pi)))
-        for k in (2, 3, 4, 5)
-    )
-    shown = _fade(np.hypot(x, y) - outline, -0.04, 0.04)
-    return _lay_around(picture, shown, _plain(picture, rng))
-
-
 _JPEG = cv2.IMWRITE_JPEG_QUALITY
 
 TRANSFORMATIONS: Mapping[str, Change] = {
@@ -223,8 +162,8 @@ TRANSFORMATIONS: Mapping[str, Change] = {
     "rotate_90": _rotate_90,
     "rotate_180": _rotate_180,
     "mirror": _mirror,
-    "brighter": partial(_scale, 1.3),
-    "darker": partial(_scale, 0.7),
+    "brighter": partial(_levels, 1.3, (1.3 - 1.0) / 2, 1.0),  # every level times 1.3
+    "darker": partial(_levels, 0.7, (0.7 - 1.0) / 2, 1.0),
     "more_contrast": partial(_levels, 1.4, 0.0, 1.0),
     "less_contrast": partial(_levels, 0.6, 0.0, 1.0),
     "gamma_0.6": partial(_levels, 1.0, 0.0, 0.6),
@@ -239,14 +178,7 @@ TRANSFORMATIONS: Mapping[str, Change] = {
     "png": partial(_encode, ".png", []),
     "webp_50": partial(_encode, ".webp", [cv2.IMWRITE_WEBP_QUALITY, 50]),
 }
-"""Name -> change: the single ones."""
-
-FRAMES: Mapping[str, Change] = {
-    "vignette": _vignette,
-    "feather": _feather,
-    "background": _background,
-}
-"""Name -> change: soft frames and a replaced background, which spoil half of the picture."""
+"""Name -> change."""
 
 FAMILIES: tuple[tuple[str, ...], ...] = (
     ("resize_50", "resize_25"),
@@ -265,20 +197,11 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 """Changes that exclude each other: a combination takes one from each of three families."""
 
 
-def combine_changes(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tuple[str, ...]]:
-    """Apply three changes of different families; return the picture and their names."""
-    chosen = np.sort(rng.choice(len(FAMILIES), 3, replace=False))
-    names = tuple(FAMILIES[k][int(rng.integers(len(FAMILIES[k])))] for k in chosen)
-    for name in names:
-        picture = TRANSFORMATIONS[name](picture, rng)
-    return picture, names
-
-
 def make_duplicate(picture: Picture, name: str, rng: np.random.Generator) -> Picture:
-    """Apply one change by name; "combination" applies three.
-
-    Raises KeyError on an unknown name.
-    """
-    if name == "combination":
-        return combine_changes(picture, rng)[0]
-    return (TRANSFORMATIONS[name] if name in TRANSFORMATIONS else FRAMES[name])(picture, rng)
+    """Apply one change by name; "combination" applies three of different families."""
+    if name != "combination":
+        return TRANSFORMATIONS[name](picture, rng)
+    chosen = [FAMILIES[k] for k in np.sort(rng.choice(len(FAMILIES), 3, replace=False))]
+    for change in [family[int(rng.integers(len(family)))] for family in chosen]:
+        picture = TRANSFORMATIONS[change](picture, rng)
+    return picture

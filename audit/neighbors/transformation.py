@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.affine import lay_over, map_in_pixels
-from audit.neighbors.orientations import INVERSE, ORIENTATIONS, SWAP_AXES, is_reflection, orient
+from audit.neighbors.affine import Plane, lay_over, map_in_pixels
+from audit.neighbors.orientations import INVERSE, ORIENTATIONS, SWAP_AXES, orient
 from audit.neighbors.verification import VerifiedPairs, kept_size, measure_geometry
 from audit.picture.signatures import GREY_SIDE, Flag
-
-Plane = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class PairTransformation:
     def inverse(self) -> PairTransformation:
         """The changes that lead back: quarter turns swap, the rest inverts."""
         # a mirror turns the sense of rotation round once more, so the inverse keeps its sign
-        mirrored = is_reflection(self.orientation)
+        mirrored = self.orientation.bit_count() % 2 == 1
         across = self.orientation & SWAP_AXES
         return PairTransformation(
             int(INVERSE[self.orientation]),

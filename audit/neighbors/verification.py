@@ -9,9 +9,7 @@ smaller content hash, to the other image.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy.typing as npt
 from audit.kernels.library import find_kernel
 from audit.machine.sharing import (
     Advance,
+    by_rows,
     ignore_share,
     in_threads,
     one_thread,
@@ -39,6 +38,8 @@ NO_MATCH = -20.0
 """Score of a pair that was given up early, or that holds a flat or transparent picture."""
 NOT_ALIGNED = -30.0
 """Score of a pair that the gate refused: nothing was measured that could be kept."""
+LINKED = -2.5
+"""Score of the signatures from which a pair is worth weighing, or a stranger a relative."""
 ABANDON = 0.6
 """Coarse gradient correlation under which a pair is given up: 1 in 2,000 true pairs is lower."""
 SECOND_ORIENTATION = 0.05
@@ -121,7 +122,6 @@ def verify(
     descriptors: Descriptors,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
-    batch: int = BATCH,
     background: Floats | None = None,
 ) -> VerifiedPairs:
     """Score pairs of rows of `table` (`examine_pairs` takes many million).
@@ -130,23 +130,11 @@ def verify(
     `background` (see `measure_contrast`), pairs that the gate refuses are not aligned: they score
     `NOT_ALIGNED`. The score of (a, b) and of (b, a) is the same to the last bit.
     """
-    # features and gathered signatures of all candidates at once would fill the memory
-    return VerifiedPairs.joined(
-        [
-            _verify(table, descriptors, pairs[start : start + batch], ranks, background)
-            for start in range(0, max(len(pairs), 1), batch)
-        ]
-    )
-
-
-def _verify(
-    table: Signatures,
-    descriptors: Descriptors,
-    pairs: Pairs,
-    ranks: npt.NDArray[np.int64],
-    background: Floats | None,
-) -> VerifiedPairs:
-    """Score one batch."""
+    if len(pairs) > BATCH:  # features and signatures of all at once would fill the memory
+        parts = [pairs[part] for part in row_blocks(len(pairs), BATCH)]
+        return VerifiedPairs.joined(
+            [verify(table, descriptors, part, ranks, background) for part in parts]
+        )
     pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
@@ -433,61 +421,41 @@ class ExaminedPairs:
         )
 
 
-def _each_in_a_thread(
-    look: Callable[[int], VerifiedPairs], starts: Sequence[int]
-) -> Iterator[tuple[int, VerifiedPairs]]:
-    """Yield each start with what was seen, in order; of few, the pairs are shared instead."""
-    threads = thread_count()
-    if len(starts) < 2 * threads:
-        yield from ((start, look(start)) for start in starts)
-        return
-
-    def alone(start: int) -> VerifiedPairs:
-        with one_thread():
-            return look(start)
-
-    waiting: deque[tuple[int, Future[VerifiedPairs]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for start in starts:
-            waiting.append((start, pool.submit(alone, start)))
-            if len(waiting) > threads:  # no more at once: each has its pictures
-                first, found = waiting.popleft()
-                yield first, found.result()
-        for first, found in waiting:
-            yield first, found.result()
-
-
 def examine_pairs(
     table: Signatures,
     descriptors: Descriptors,
     pairs: Pairs,
     *,
     background: Floats | None,
-    least: float,
     keep: npt.NDArray[np.bool_],
     advance: Advance = ignore_share,
 ) -> ExaminedPairs:
     """Score pairs (m, 2) of rows, which are in the order of the keys; see `verify`.
 
-    Of pairs that score `least` all is kept, and of those of `keep` (m,) whatever they score.
+    Of pairs that score `LINKED` all is kept, and of those of `keep` (m,) whatever they score.
     """
-    n, n_kept, starts = len(pairs), 0, range(0, max(len(pairs), 1), BATCH)
+    n, n_kept, batches = len(pairs), 0, row_blocks(max(len(pairs), 1), BATCH)
     # room for all: what is not filled takes no memory
     score, places, packed = np.empty(n), np.empty(n, np.intp), np.empty(n, PACKED)
 
-    def look(start: int) -> VerifiedPairs:
-        rows, at = np.unique(pairs[start : start + BATCH], return_inverse=True)
+    def look(part: slice) -> VerifiedPairs:
+        rows, at = np.unique(pairs[part], return_inverse=True)
         around, ranks = None if background is None else background[rows], np.arange(len(rows))
         return verify(table[rows], descriptors[rows], at.reshape(-1, 2), ranks, background=around)
 
-    for done, (start, verified) in enumerate(_each_in_a_thread(look, starts), start=1):
-        part = slice(start, start + BATCH)
+    def look_alone(part: slice) -> VerifiedPairs:
+        with one_thread():
+            return look(part)
+
+    few = len(batches) < 2 * thread_count()  # the pairs of a batch are shared instead
+    found = map(look, batches) if few else by_rows(look_alone, n, BATCH)
+    for done, (part, verified) in enumerate(zip(batches, found, strict=True), start=1):
         score[part] = verified.score
-        kept = np.flatnonzero((verified.score >= least) | keep[part])
+        kept = np.flatnonzero((verified.score >= LINKED) | keep[part])
         here = slice(n_kept, n_kept + len(kept))
-        places[here] = kept + start
+        places[here] = kept + part.start
         for name in PACKED.names or ():
             packed[name][here] = getattr(verified, name)[kept]
         n_kept = here.stop
-        advance(done / len(starts))
+        advance(done / len(batches))
     return ExaminedPairs(pairs, score, places[:n_kept], packed[:n_kept])

@@ -121,7 +121,7 @@ def _near(
     """Return the best near-duplicate of each new image that is not in the library as it is."""
     library, held, lost = load_library(store, run)
     new, signatures = _new_pictures(measured, done)
-    searched = search_against(
+    pairs, completeness = search_against(
         signatures,
         [bytes.fromhex(h) for h in new["pixel_hash"]],
         new["phash"].to_numpy().astype(np.uint64),
@@ -129,7 +129,7 @@ def _near(
         open_new=picture_opener(new["uri"], new["content_hash"], limits, executor),
         open_library=picture_opener(library["uri"], library["content_hash"], limits, executor),
     )
-    sentences = list(searched.completeness.sentences())
+    sentences = list(completeness.sentences())
     if lost:
         sentences.append(f"{lost:,} images of the library have no stored signature: left out.")
     by_hash = store.query(
@@ -138,12 +138,12 @@ def _near(
     )
     first = {row[0]: row[1:] for row in by_hash.iter_rows()}
     best: dict[int, Match] = {}
-    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
+    for row, (i, j) in enumerate(pairs.pairs.tolist()):
         if i not in best:  # best first for each new image
             # words say what turns the new image into that of the library
-            words = describe_pair(signatures[i], held.table[j], searched.pairs, row).words
+            words = describe_pair(signatures[i], held.table[j], pairs, row).words
             name, split, label = first[library["pixel_hash"][j]]
-            score = round(float(searched.pairs.score[row]), 3)
+            score = round(float(pairs.score[row]), 3)
             best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
     return list(best.values()), tuple(sentences)
 
@@ -208,7 +208,7 @@ class Finder:
         if row["pixel_hash"] is None:
             raise UsageError(f"{path} contains no image ({row['error']}): give an image file.")
         table = np.frombuffer(measured.signatures["signature"][0].as_py(), SIGNATURE_DTYPE)
-        searched = search_against(
+        pairs, _ = search_against(
             table,
             [bytes.fromhex(row["pixel_hash"])],
             np.array([row["phash"]], np.uint64),
@@ -219,10 +219,10 @@ class Finder:
         )
         near = {
             self._pictures["pixel_hash"][j]: (
-                round(float(searched.pairs.score[place]), 3),
-                describe_pair(table[0], self._library.table[j], searched.pairs, place).words,
+                round(float(pairs.score[place]), 3),
+                describe_pair(table[0], self._library.table[j], pairs, place).words,
             )
-            for place, j in enumerate(searched.pairs.pairs[:, 1].tolist())
+            for place, j in enumerate(pairs.pairs[:, 1].tolist())
         }
         near.pop(row["pixel_hash"], None)
         hashes, shown = self._samples["pixel_hash"], []

@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.statistics.intervals import hypergeometric_tails, z_value
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from audit.statistics.intervals import Floats, Ints, hypergeometric_tails, z_value
 
 FOLDS = 5
 BINS = 8  # a numeric property enters the classifier as so many equal parts
@@ -128,18 +125,12 @@ def auc_limits(
     return 1 / (1 + np.exp(half - odds)), 1 / (1 + np.exp(-half - odds))
 
 
-class Shifts(NamedTuple):
-    """Of p columns: the Kolmogorov-Smirnov distance of two samples, and its p-value."""
+def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the Kolmogorov-Smirnov distance (p,) of each column of two samples, and its p-value.
 
-    distance: Floats
-    p_value: Floats
-
-
-def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
-    """Return how far the columns of `second` (m, p) lie from those of `first` (n, p), weighted.
-
-    `weights` (n,) give the first sample the class shares of the second. The asymptotic p-value has
-    Kish's effective size; ties make it conservative (Noether 1967).
+    `first` is (n, p), `second` (m, p). `weights` (n,) give the first sample the class shares of the
+    second. The asymptotic p-value has Kish's effective size; ties make it conservative (Noether
+    1967).
     """
     p = first.shape[1]
     distance, p_value = np.zeros(p), np.ones(p)
@@ -156,7 +147,7 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
         ends = np.append(np.flatnonzero(np.diff(points[order])), len(points) - 1)
         distance[column] = np.abs(np.cumsum(steps[order])[ends]).max()
         p_value[column] = shift_p_values(distance[column], size, known_y.sum())
-    return Shifts(distance, p_value)
+    return distance, p_value
 
 
 def split_shifts(values: Floats, steps: Floats) -> Floats:
@@ -202,7 +193,9 @@ def binned(values: Floats, levels: NDArray[np.bool_]) -> Floats:
     return np.concatenate(parts, axis=1) if parts else np.empty((len(values), 0))
 
 
-def fold_scores(columns: Floats, classes: Ints, fold: Ints, n_classes: int) -> Iterator[Scored]:
+def fold_scores(
+    columns: Floats, classes: Ints, fold: Ints, n_classes: int
+) -> Iterator[tuple[Ints, Floats]]:
     """Yield rows with the score (rows, k) of each class by a ridge that never saw their fold."""
     rows = [np.flatnonzero(fold == k) for k in np.unique(fold)]
     # what the folds sum to is that of all less the fold's own: each row enters one product
@@ -220,11 +213,4 @@ def fold_scores(columns: Floats, classes: Ints, fold: Ints, n_classes: int) -> I
         # rows are centred, so the classes' own means drop out of the right-hand side
         weights = np.linalg.solve(gram, (of_class - np.outer(size, mean)).T)
         for block in np.array_split(own, 1 + len(own) * n_classes // 10**7):
-            yield Scored(block, (columns[block] - mean) @ weights + size / n)
-
-
-class Scored(NamedTuple):
-    """Some rows, and their score for each class."""
-
-    rows: Ints
-    scores: Floats
+            yield block, (columns[block] - mean) @ weights + size / n

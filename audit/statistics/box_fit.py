@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from audit.statistics.intervals import Floats, Ints
+
 SIDE = 32
 RING = 0.3  # of the box's side
 LEAST = 4  # cells of a box, or of its ring, in each direction
@@ -83,21 +83,14 @@ def _sum(sums: Floats, at: Ints, x0: Ints, y0: Ints, x1: Ints, y1: Ints) -> tupl
     return total, (x1 - x0) * (y1 - y0)
 
 
-def turned_boxes(boxes: Floats) -> Mapping[str, Floats]:
-    """Return where the boxes are in a picture that is turned or mirrored."""
-    x0, y0, x1, y1 = boxes.T
-    return {
-        "mirrored": np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1),
-        "upside down": np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1),
-        "rotated by 180 degrees": np.stack([SIDE - x1, SIDE - y1, SIDE - x0, SIDE - y0], axis=1),
-        "with x and y exchanged": np.stack([y0, x0, y1, x1], axis=1),
-    }
-
-
 def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints, Floats]]:
     """Yield where else the boxes may belong: a name, the picture of each, the boxes."""
-    for name, moved in turned_boxes(boxes).items():
-        yield name, picture, moved
+    x0, y0, x1, y1 = boxes.T
+    yield "mirrored", picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1)
+    yield "upside down", picture, np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1)
+    half_turn = np.stack([SIDE - x1, SIDE - y1, SIDE - x0, SIDE - y0], axis=1)
+    yield "rotated by 180 degrees", picture, half_turn
+    yield "with x and y exchanged", picture, np.stack([y0, x0, y1, x1], axis=1)
     yield "on the previous image", (picture - 1) % n, boxes
     yield "on the next image", (picture + 1) % n, boxes
     sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)

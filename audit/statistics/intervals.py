@@ -1,7 +1,7 @@
 """Intervals, tests and effect sizes for counts: thin over scipy, each formula with its source.
 
-scipy lacks limits for a share of a *finite* set, Wilson limits at a non-integer size and the mid-p
-McNemar test; everything else is delegated. All functions take scalars or arrays that broadcast and
+scipy lacks limits for a share of a *finite* set and Wilson limits at a non-integer size; everything
+else is delegated. All functions take scalars or arrays that broadcast and
 return floats in the unit of their inputs (shares in [0, 1]). scipy is imported by the functions
 that need it, because `scipy.stats` takes a second to import.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,6 @@ from audit.errors import UsageError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-McNemarMethod = Literal["score", "midp"]
 
 
 def z_value(confidence: float) -> float:
@@ -75,16 +74,13 @@ def clopper_pearson(
     return np.where(k <= 0, 0.0, low), np.where(k >= size, 1.0, high)
 
 
-def midp_limits(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the mid-p limits of a share from `successes` of `n`, which may be non-integer.
+def midp_limits(successes: float, n: float) -> tuple[float, float]:
+    """Return the 95% mid-p limits of a share from `successes` of `n`, which may be non-integer.
 
     Lancaster (1961), JASA 56:223: the observed count is half in each tail. At 0 and n: Clopper and
     Pearson's one-sided limits at the same tail.
     """
     from scipy.special import betainc
-
-    check_level(confidence, "confidence")
-    tail = (1 - confidence) / 2
 
     def at_least(k: float, p: float) -> float:
         return 1.0 if k <= 0 else 0.0 if k > n else float(betainc(k, n - k + 1, p))
@@ -100,8 +96,8 @@ def midp_limits(successes: float, n: float, confidence: float = 0.95) -> tuple[f
             low, high = (low, p) if more else (p, high)
         return (low + high) / 2
 
-    low = 0.0 if successes <= 0 else solve(successes, tail)
-    return low, 1.0 if successes >= n else solve(successes, 1 - tail)
+    low = 0.0 if successes <= 0 else solve(successes, 0.025)
+    return low, 1.0 if successes >= n else solve(successes, 0.975)
 
 
 def hypergeometric_limits(
@@ -152,26 +148,15 @@ def effective_n(n: ArrayLike, population: ArrayLike) -> Floats:
         return np.where(size >= total, np.inf, size * (total - 1) / (total - size))
 
 
-def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "score") -> Floats:
+def mcnemar(b: ArrayLike, c: ArrayLike) -> Floats:
     """Return the two-sided p-value that `b` and `c` discordant examples are equally likely.
 
-    `score` is McNemar's own, which the interval of `paired_difference` inverts. `midp` counts the
-    observed outcome half: Fagerland, Lydersen and Laake (2013), BMC Medical Research Methodology
-    13:91.
+    McNemar's score test, which the interval of `paired_difference` inverts.
     """
-    from scipy.special import bdtr, chdtrc, gammaln
+    from scipy.special import chdtrc
 
     first, second = np.asarray(b, float), np.asarray(c, float)
-    # Examples on which both models are right, or both wrong, say nothing about which is better.
-    small, total = np.minimum(first, second), first + second
-    if method == "score":
-        return np.asarray(chdtrc(1, (first - second) ** 2 / np.maximum(total, 1)))
-    ways = gammaln(total + 1) - gammaln(small + 1) - gammaln(total - small + 1)
-    half = np.exp(ways - total * np.log(2))
-    tail = np.where(total > 0, bdtr(small, np.maximum(total, 1).astype(int), 0.5), 1.0)
-    # Twice the tail, with half the observed outcome on each side; at b = c the tails overlap.
-    p = np.where(first == second, 1 - half, 2 * tail - half)
-    return np.where(total == 0, 1.0, np.minimum(p, 1.0))
+    return np.asarray(chdtrc(1, (first - second) ** 2 / np.maximum(first + second, 1)))
 
 
 def paired_difference(

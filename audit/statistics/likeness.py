@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.statistics.intervals import benjamini_hochberg
+from audit.statistics.intervals import Floats, Ints, benjamini_hochberg
 
 if TYPE_CHECKING:
     import polars as pl
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from audit.statistics.intervals import Floats, Ints
+
 Mask = NDArray[np.bool_]
 DRAWS = 2000  # p-values down to 1 / 2001
 DEALT, AT_ONCE = 5000, 250

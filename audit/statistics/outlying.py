@@ -17,11 +17,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
+from audit.statistics.intervals import Floats, Ints
 
 MAX_TAIL = 100  # order statistics that describe an end, at most
 MIN_LEVELS = 20  # fewer distinct values of a property in a group have no usable spacings
@@ -216,17 +213,15 @@ def _nearest(x: Floats, row: int, first: int, last: int, start: Ints, size: Ints
 
 LEAST = 50
 """Values below which nothing is said."""
-FEWEST, LEAST_WIDE, MOST_SPACINGS = 4, 10, 80
-"""Spacings by which a gap is judged: a fifth of the pictures, within the last two, half as many,
-half of those, and so on down to the first."""
+FEWEST, MOST_SPACINGS = 10, 80
+"""Spacings by which a gap is judged: a fifth of the pictures, within these, half as many, half of
+those, and so on down to the first. More find more, and need tails that do not become heavier."""
 SHARE, MOST_TOGETHER = 25, 8
 """One in so many pictures may be an outlier, and so many at most: fewer than the neighbours."""
 
 
-def chances_of_largest(falling: Floats, fewest: int = FEWEST) -> Floats:
+def chances_of_largest(falling: Floats) -> Floats:
     """Return for the largest of sorted values (falling) the chance that they are so large.
-
-    `fewest` spacings judge a gap: more find more, and need tails that do not become heavier.
 
     Entry i is the least chance of a gap that separates the first i + 1 or more, times the number of
     gaps that were looked at: the chance that any entry is below c is at most c.
@@ -237,9 +232,9 @@ def chances_of_largest(falling: Floats, fewest: int = FEWEST) -> Floats:
         return np.ones(0)
     gaps = falling[:-1] - falling[1:]
     spacings = np.arange(1, n) * gaps
-    widths = [min(max(n // 5, LEAST_WIDE), MOST_SPACINGS)]
-    while widths[-1] > fewest:
-        widths.append(max(widths[-1] // 2, fewest))
+    widths = [min(max(n // 5, FEWEST), MOST_SPACINGS)]
+    while widths[-1] > FEWEST:
+        widths.append(max(widths[-1] // 2, FEWEST))
     upper, lower = np.quantile(falling, [0.75, 0.25])
     chances = np.ones(together)
     for j in range(together):

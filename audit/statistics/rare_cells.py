@@ -52,7 +52,7 @@ def count_values(known: pl.DataFrame) -> pl.DataFrame:
     """Return (split, value, cell, n): copies, of one `unit`, count once; `cell` is for people."""
     import polars as pl
 
-    counted = known.group_by("split", "value").agg(_size())
+    counted = known.group_by("split", "value").agg(n=pl.col("unit").n_unique())
     return counted.with_columns(pl.col("value").alias("cell"))
 
 
@@ -70,7 +70,7 @@ def count_cells(known: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .join(classes.select("split", "label").unique(), on="split")
     )
-    counted = classes.group_by("split", "value", "label").agg(_size())
+    counted = classes.group_by("split", "value", "label").agg(n=pl.col("unit").n_unique())
     cells = grid.join(counted, on=["split", "value", "label"], how="left")
     size = pl.col("n").fill_null(0).sum()
     expected = size.over("split", "value") * size.over("split", "label") / size.over("split")
@@ -108,9 +108,3 @@ def say_cells(cells: Sequence[Mapping[str, Any]], recall: float) -> str:
         f"recall of {recall:.0%} then has an interval of {c['low']:.0%} to {c['high']:.0%}"
         for c in cells
     )
-
-
-def _size() -> pl.Expr:
-    import polars as pl
-
-    return pl.col("unit").n_unique().alias("n")

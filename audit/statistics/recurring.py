@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.statistics.association import auc_of, class_sums
+from audit.statistics.intervals import Ints
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 SIDE = 32
 PARTS = {
     "top left": (slice(0, 8), slice(0, 16)),

@@ -361,9 +361,8 @@ def metric_check(
     if np.isnan(hit).any():
         return None
     units = form_units(files, recipe.strata, recipe.group)
-    answers = dict(zip(files["sample_id"].to_list(), hit.tolist(), strict=True))
     design = Design.of(subset.rows)
-    on_rows = np.array([answers[i] for i in subset.rows["sample_id"].to_list()])
+    on_rows = hit[rows_in_set(subset.rows["sample_id"], files["sample_id"])]
     estimate = estimate_share(design, on_rows, np.ones(on_rows.size), 0.95)["full-set"]
     drawn = units.table["unit_id"].is_in(subset.rows["unit_id"].unique().implode()).to_numpy()
     n_h = np.bincount(units.codes[drawn], minlength=len(units.strata))

@@ -45,6 +45,7 @@ SCHEMA = "audit-select/1"
 By = Literal["coverage", "uncertainty", "rare"]
 RECALL = CellParams().recall
 LISTED = 12  # classes in a text
+Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +150,9 @@ def _is_listed(frame: pl.DataFrame, path: Path, what: str) -> pl.Expr:
     return pl.lit(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """Candidates by number, in the order of the choice, with the `score` that put each there.
-
-    `words`: what the score is, and what could not be chosen. `reach`: by name, of coverage.
-    """
-
-    rows: npt.NDArray[np.int64]
-    score: npt.NDArray[np.float64]
-    words: tuple[str, ...] = ()
-    reach: Mapping[str, Reach] | None = None
+Picked = tuple[npt.NDArray[np.int64], Numbers, list[str], Mapping[str, Reach] | None]
+"""Candidates by number, in the order of the choice; the score that put each there; what the score
+is, and what could not be chosen, in words; the reach by name, of coverage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +240,14 @@ def select_pictures(
         picked = _by_doubt(ordered, n, doubt)
     else:
         picked = _by_rarity(ordered, found.known, n, cells)
-    chosen = ordered[picked.rows]
+    places, score, words, reach = picked
+    chosen = ordered[places]
     rows = chosen.select("sample_id", "path", "label", "split", CLASS).with_columns(
-        pl.Series("rank", np.arange(1, len(chosen) + 1)), pl.Series("score", picked.score)
+        pl.Series("rank", np.arange(1, len(chosen) + 1)), pl.Series("score", score)
     )
     return Choice(
         by, seed, len(ordered), len(found.known), found.left_out, rows,
-        _classes(found, chosen), picked.words, picked.reach,
+        _classes(found, chosen), tuple(words), reach,
     )  # fmt: skip
 
 
@@ -297,7 +291,7 @@ def _by_coverage(
     ]
     if len(there) < len(own):
         words.append(f"{len(own) - len(there):,} candidates have no embedding and were left out.")
-    return Picked(there[rows], gains, tuple(words), reach)
+    return there[rows], gains, words, reach
 
 
 def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
@@ -313,7 +307,7 @@ def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
     ]
     if missing := len(values) - len(there):
         words.append(f"{missing:,} candidates have no prediction and were left out.")
-    return Picked(rows, values[rows], tuple(words))
+    return rows, values[rows], words, None
 
 
 def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[str]) -> Picked:
@@ -344,7 +338,7 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
         f"images, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
         "more now. Score: place in its cell."
     )
-    return Picked(rows, np.array(score), tuple(words))
+    return rows, np.array(score), words, None
 
 
 def _classes(found: Candidates, chosen: pl.DataFrame) -> pl.DataFrame:
@@ -387,7 +381,6 @@ def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
 
 
 Doubt = Literal["margin", "entropy"]
-Numbers = npt.NDArray[np.float64]
 
 
 def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:

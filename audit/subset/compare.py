@@ -84,7 +84,7 @@ def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Float
     difference = design.ratio(change, counts)
     discordant = design.ratio(np.abs(change), counts)
     # McNemar's test counts examples: it needs each of them to count for one, alone.
-    p_value = float(mcnemar(gained, lost, "score")) if design.equal_files else None
+    p_value = float(mcnemar(gained, lost)) if design.equal_files else None
     # The test is about new examples of the same kind, never about the rest of a finite set.
     tested = "generalisation" if design.equal_files else None
     estimands = {e: _difference(pairing, difference, discordant, e, tested) for e in ESTIMANDS}

@@ -176,10 +176,8 @@ def score_objects(
     pairing = Pairing(design, names, metrics[0], level)
     comparison = compare_objects(pairing, *pairs) if len(pairs) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
-    return Score(
-        len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
-        models, comparison, notes_of(design, looks),
-    )  # fmt: skip
+    notes = notes_of(design, looks)
+    return Score(*design.sizes, suspected, confidence, models, comparison, notes)
 
 
 def object_metric(name: str, objects: Objects) -> ObjectMetric:

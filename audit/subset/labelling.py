@@ -145,13 +145,6 @@ def sheet_labels(
     return found.alias("label")
 
 
-def with_sheet(
-    rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
-) -> pl.DataFrame:
-    """Return the subset with the labels of a filled sheet."""
-    return rows.with_columns(sheet_labels(rows, sheet, name, unknown))
-
-
 def compare_people(
     rows: pl.DataFrame,
     sheets: Sequence[pl.DataFrame],

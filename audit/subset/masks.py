@@ -43,11 +43,6 @@ class Overlaps:
         )
 
     @property
-    def pictures(self) -> int:
-        """Pictures of the set."""
-        return int(self.both.shape[0])
-
-    @property
     def seen(self) -> Ints:
         """Pictures that the model has masks for."""
         return np.flatnonzero(~np.isnan(self.both).any(1))

@@ -6,7 +6,7 @@ Every figure is given for both estimands, and with and without suspected mislabe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,18 +14,17 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.statistics.intervals import Floats, alpha_for_looks
+from audit.statistics.intervals import alpha_for_looks
 from audit.subset.baseline import Baseline
 from audit.subset.compare import FRESH_DRAW, Comparison, Pairing, compare_metric, compare_right
 from audit.subset.draw import planned_level
-from audit.subset.goal import ESTIMANDS, Estimand, document_of, parse_metric
+from audit.subset.goal import Estimand, document_of, parse_metric
 from audit.subset.metrics import (
     LINEARISED,
     Design,
     MetricEstimate,
     MetricScore,
     Outcome,
-    estimate_metric,
     estimate_share,
 )
 from audit.subset.predictions import Missing, Unknown, classes_of, match
@@ -33,7 +32,6 @@ from audit.subset.sizes import noise_bound, seen_accuracy
 from audit.subset.slices import Slices, score_slices
 
 SCHEMA = "subset-score/1"
-UserMetric = Callable[[np.ndarray, np.ndarray, Floats], float]
 
 
 @dataclass(frozen=True)
@@ -105,18 +103,17 @@ def score_subset(
     looks: int | None = None,
     label_noise: float | None = None,
     names: Sequence[str] = ("A", "B"),
-    user_metrics: dict[str, UserMetric] | None = None,
     baseline: Baseline | None = None,
     slices: pl.DataFrame | None = None,
 ) -> Score:
     """Score one or two models' predictions on drawn `rows` (or on a census of the full set).
 
     `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
-    auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
-    weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: for examples without a
-    prediction; `unknown`: for predicted classes that the rows do not have. `baseline`: an earlier
-    model known on all of F. `label_noise`: rate of wrong labels, for a note on what can be seen.
-    `slices`: columns of the rows (`audit.subset.slices`), to compare right answers by their values.
+    auroc; two models are compared on the first. `confidence`, `looks`: as planned, else 0.95, 1.
+    `missing`: for examples without a prediction; `unknown`: for predicted classes that the rows do
+    not have. `baseline`: an earlier model known on all of F. `label_noise`: rate of wrong labels,
+    for a note on what can be seen. `slices`: columns of the rows (`audit.subset.slices`), to
+    compare right answers by their values.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
@@ -142,14 +139,15 @@ def score_subset(
     each = [f"recall:{label}" for label in design.rows["label"].unique().sort()]
     metrics = [name for metric in metrics for name in (each if metric == "recall" else [metric])]
     models = [
-        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline, slices)
+        _score_model(outcome, name, metrics, level, baseline, slices)
         for outcome, name in zip(outcomes, names, strict=False)
     ]
     for model, found, outcome in zip(models, matched, outcomes, strict=True):
         model.notes[:0] = found.notes(model.name, missing)
         if label_noise is not None:
             classes = len(classes_of(design.rows))
-            model.notes.append(seen_accuracy(label_noise, classes, float(outcome.accuracy.value)))
+            seen = design.ratio(outcome.hit * outcome.counts, outcome.counts).value
+            model.notes.append(seen_accuracy(label_noise, classes, float(seen)))
     notes = notes_of(design, looks)
     undrawn = len(classes_of(design.rows)) - design.rows["label"].n_unique()
     if undrawn and set(metrics) & set(LINEARISED):
@@ -160,10 +158,7 @@ def score_subset(
     pairing = Pairing(design, names, metrics[0], level)
     comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
-    return Score(
-        len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
-        models, comparison, notes,
-    )  # fmt: skip
+    return Score(*design.sizes, suspected, confidence, models, comparison, notes)
 
 
 def _score_model(
@@ -171,14 +166,12 @@ def _score_model(
     name: str,
     metrics: Sequence[str],
     confidence: float,
-    user_metrics: dict[str, UserMetric],
     baseline: Baseline | None,
     slices: pl.DataFrame | None,
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
     clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
     scores = [outcome.score(metric, confidence, every) for metric in metrics]
-    scores += [_score_user_metric(outcome, m, f, confidence) for m, f in user_metrics.items()]
     without = [] if clean.all() else [outcome.score(m, confidence, clean) for m in metrics]
     notes = [
         f"The interval of {score.metric} is {caution}."
@@ -191,23 +184,6 @@ def _score_model(
         [score for score in known if score is not None],
         slices=None if slices is None else score_slices(outcome, slices, confidence),
     )  # fmt: skip
-
-
-def _score_user_metric(
-    outcome: Outcome, name: str, function: UserMetric, confidence: float
-) -> MetricScore:
-    labels = outcome.design.rows["label"].to_numpy()
-    predicted = outcome.predicted.to_numpy()
-
-    def metric(weights: Floats) -> Floats:
-        return np.array([function(labels, predicted, row) for row in weights])
-
-    weight = outcome.design.weight * outcome.counts
-    estimates = {
-        e: estimate_metric(outcome.design, metric, weight, e, confidence, outcome.accuracy)
-        for e in ESTIMANDS
-    }
-    return MetricScore(name, estimates, "rescaled bootstrap over units")
 
 
 def _class_counts(outcome: Outcome, confidence: float) -> list[ClassScore]:

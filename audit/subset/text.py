@@ -64,16 +64,10 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield ""
     level = level_text(plan.confidence)
     yield f"Margin of error of {plan.metric} with {plan.n} {unit}, in points at {level}:"
-    yield from table(
-        (
-            "",
-            "margin of error",
-            "detectable difference",
-            "effective sample size",
-            "n for the target",
-        ),
-        [_figure_cells(MEANING[name], figures) for name, figures in plan.estimands.items()],
-    )
+    header = (
+        "", "margin of error", "detectable difference", "effective sample size", "n for the target",
+    )  # fmt: skip
+    yield from table(header, [_figure_cells(MEANING[e], f) for e, f in plan.estimands.items()])
     yield from _class_lines(plan)
     yield from _stratum_lines(plan)
     yield from _excluded_lines(plan)

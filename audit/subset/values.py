@@ -186,10 +186,7 @@ def measure_subset(
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
     plain_mean = np.average(values, weights=design.weight)
     spread = float(np.average((values - plain_mean) ** 2, weights=design.weight))
-    return Measures(
-        len(design.rows), design.n_units, int(design.population.sum()), confidence,
-        math.sqrt(spread), measures, notes,
-    )  # fmt: skip
+    return Measures(*design.sizes, confidence, math.sqrt(spread), measures, notes)
 
 
 def units_for_mean(

@@ -24,7 +24,7 @@ from audit.embeddings.label_noise import (
     law_weights,
     minimise,
 )
-from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
+from audit.embeddings.nearest import Nearest, compare_axes, nearest_rows, vote_shares
 from audit.embeddings.ridge import decompose, left_out_scores
 
 MIN_GAIN, MIN_CHANCE = 4.0, 0.65  # the defaults of LABEL006
@@ -43,7 +43,7 @@ def judged(
     points: np.ndarray, labels: np.ndarray, groups: np.ndarray | None = None
 ) -> JudgedLabels:
     own = np.arange(len(labels)) if groups is None else groups
-    near = nearest_rows(decompose(points), own)
+    near = nearest_rows(compare_axes(decompose(points)), own)
     return judge_vectors(points[None], near, labels, own, int(labels.max()) + 1)
 
 
@@ -248,7 +248,7 @@ def test_a_decomposition_that_is_given_changes_nothing() -> None:
     points, labels = clouds(7, 200, 3, 3.0)
     own = np.arange(200)
     made = decompose(points)
-    near = nearest_rows(made, own)
+    near = nearest_rows(compare_axes(made), own)
     for given in (labels, np.where(own < 5, -1, labels)):  # all judged, and some not
         once = judge_vectors(points[None], near, given, own, 3)
         again = judge_vectors(points[None], near, given, own, 3, made)

@@ -9,9 +9,15 @@ import polars as pl
 import pytest
 
 from audit.checking.check import all_checks, make_params
-from audit.embeddings.flat_map import AXES, UMAP, place_on_map
+from audit.embeddings.known_neighbours import AXES, UMAP, place_on_map
 from audit.embeddings.label_tables import join_frames, judge_several, number_groups
-from audit.embeddings.nearest import ISOLATION, Nearest, distance_scores, nearest_places
+from audit.embeddings.nearest import (
+    ISOLATION,
+    Nearest,
+    compare_axes,
+    distance_scores,
+    nearest_places,
+)
 from audit.embeddings.ridge import decompose
 from audit.embeddings.vectors import PictureVectors, match_rows, read_probabilities, read_vectors
 from audit.errors import UsageError
@@ -230,7 +236,7 @@ RATE = 0.01
 
 def scores_of(points: np.ndarray, units: np.ndarray | None = None) -> np.ndarray:
     own = np.arange(len(points)) if units is None else units
-    axes = decompose((points - points.mean(0)).astype(np.float32))
+    axes = compare_axes(decompose((points - points.mean(0)).astype(np.float32)))
     return distance_scores(axes, nearest_places(axes, own, ISOLATION))
 
 

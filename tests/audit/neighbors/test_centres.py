@@ -1,5 +1,6 @@
 """Copies that share the middle: soft frames are found, equal frames and outlines are not."""
 
+import sys
 from collections import Counter
 
 import cv2
@@ -14,9 +15,13 @@ from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import KnownCentres
 from audit.neighbors.search import SearchOptions, find_near_duplicates
-from audit.neighbors.synthetic import FRAMES, make_duplicate
+from audit.neighbors.synthetic import make_duplicate
 from audit.picture.features import feature_picture
 from audit.picture.signatures import make_signature, stack_signatures
+from tests.conftest import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+from soft_frames import FRAMES
 
 
 def found_pairs(pictures: list[np.ndarray]) -> set[tuple[int, int]]:
@@ -45,7 +50,7 @@ def test_framed_copies_are_found_and_strangers_in_the_same_frame_are_not(
     scenes: list[np.ndarray], kind: str
 ) -> None:
     # one seed: every copy of a kind has the same frame, so any two are hard negatives
-    copies = [make_duplicate(scene, kind, np.random.default_rng(1)) for scene in scenes[:20]]
+    copies = [FRAMES[kind](scene, np.random.default_rng(1)) for scene in scenes[:20]]
     called = found_pairs([*scenes, *copies])
     wanted = {(k, len(scenes) + k) for k in range(20)}
     # drawn grain is finer than a signature shows; near_duplicates.py frames has real pictures
@@ -93,7 +98,7 @@ def test_too_little_to_compare() -> None:
 @pytest.mark.slow
 def test_the_search_groups_framed_copies(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(3)
-    pictures = [*scenes[:20], *(make_duplicate(s, "vignette", rng) for s in scenes[:10])]
+    pictures = [*scenes[:20], *(FRAMES["vignette"](s, rng) for s in scenes[:10])]
     relation = find_near_duplicates(
         stack_signatures([make_signature(p) for p in pictures]),
         [bytes([k]) for k in range(30)],
@@ -149,28 +154,28 @@ def test_drawings_of_a_few_blocks_do_not_agree_by_chance() -> None:
 def test_one_pattern_in_other_colours_is_not_one_picture(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(3)
     painted = (scenes[0] * (1.0, 0.45, 0.3)).astype(np.uint8)
-    copies = [make_duplicate(p, "vignette", rng) for p in (painted, painted[..., ::-1])]
+    copies = [FRAMES["vignette"](p, rng) for p in (painted, painted[..., ::-1])]
     assert found_pairs([*scenes[1:], painted, copies[0]]) == {(len(scenes) - 1, len(scenes))}
     assert found_pairs([*scenes[1:], painted, copies[1]]) == set()
 
 
 def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(3)
-    new = [*(make_duplicate(s, "vignette", rng) for s in scenes[:6]), *scenes[50:54]]
+    new = [*(FRAMES["vignette"](s, rng) for s in scenes[:6]), *scenes[50:54]]
     tables = [stack_signatures([make_signature(p) for p in part]) for part in (new, scenes[:20])]
     keys = [[bytes([part, k]) for k in range(len(tables[part]))] for part in (0, 1)]
     hashes = [rng.integers(0, 2**63, len(table)).astype(np.uint64) for table in tables]
     new = tables[0], keys[0], hashes[0]
     library = Library(tables[1], keys[1], hashes[1], 2.0)
-    found = search_against(*new, library, options=SearchOptions(nearest=1))
-    assert found.pairs.pairs.tolist() == [[k, k] for k in range(6)]
-    assert (found.pairs.score >= 2.0).all()
-    assert not any("centre" in line for line in found.completeness.sentences())
+    found, found_completeness = search_against(*new, library, options=SearchOptions(nearest=1))
+    assert found.pairs.tolist() == [[k, k] for k in range(6)]
+    assert (found.score >= 2.0).all()
+    assert not any("centre" in line for line in found_completeness.sentences())
     few = SearchOptions(nearest=1, exact_limit=20)
-    without = search_against(*new, library, options=few)
-    assert len(without.pairs.pairs) < 6
+    without, without_completeness = search_against(*new, library, options=few)
+    assert len(without.pairs) < 6
     said = "30 images exceed the limit of 20 for comparing centres."
-    assert any(line.endswith(said) for line in without.completeness.sentences())
+    assert any(line.endswith(said) for line in without_completeness.sentences())
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,5 +1,6 @@
 """A second check at full size tells pages and drawings apart, and sees through captions."""
 
+import sys
 from collections.abc import Callable
 
 import cv2
@@ -10,10 +11,14 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.drawings import is_drawn
 from audit.neighbors.inspection import DOUBTED, EQUAL, SAME_DRAWING, FullSizeCheck, check_full_size
 from audit.neighbors.orientations import orient
-from audit.neighbors.search import Relation, find_near_duplicates
+from audit.neighbors.search import Relation
 from audit.neighbors.synthetic import make_duplicate
 from audit.neighbors.verification import verify
 from audit.picture.signatures import make_signature, stack_signatures
+from tests.conftest import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+from any_order import find_near_duplicates
 
 
 def check_both(first: np.ndarray, second: np.ndarray) -> FullSizeCheck:

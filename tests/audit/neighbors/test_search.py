@@ -1,6 +1,7 @@
 """The whole search on drawn scenes: groups, order, strangers, bounds, a library."""
 
 import hashlib
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,13 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pairs.stored_pairs import pack_search_state, unpack_search_state
-from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.search import Relation, SearchOptions
 from audit.neighbors.synthetic import make_duplicate
 from audit.picture.signatures import make_signature, stack_signatures
+from tests.conftest import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+from any_order import find_near_duplicates
 
 pytestmark = pytest.mark.slow
 
@@ -215,7 +220,7 @@ def test_after_pictures_came_and_went_the_search_finds_what_a_first_one_does(
 def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
     expected = search(families, synthetic_sources=3, recall_from=0).calibration
     assert expected.synthetic_copies == 3 * len(expected.recall)
-    assert 0.5 < expected.overall_recall <= 1.0
+    assert 0.5 < np.mean(list(expected.recall.values())) <= 1.0
     assert "Expected recall on synthetic copies" in expected.sentences()[-1]
     few = search(families[:5], synthetic_sources=3).calibration
     assert not few.recall
@@ -268,11 +273,11 @@ def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     new = [make_duplicate(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
     new += scenes[50:60]
     held = Library(*signed(library), -1.5)
-    found = search_against(*signed(new), held)
-    assert found.pairs.pairs.tolist() == [[k, k] for k in range(10)]
-    checked = search_against(
+    found, _ = search_against(*signed(new), held)
+    assert found.pairs.tolist() == [[k, k] for k in range(10)]
+    checked, checked_completeness = search_against(
         *signed(new), held, options=SearchOptions(uncertainty_band=50.0),
         open_new=new.__getitem__, open_library=library.__getitem__,
     )  # fmt: skip
-    assert checked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
-    assert checked.completeness.rechecks > 0
+    assert checked.pairs.tolist() == found.pairs.tolist()
+    assert checked_completeness.rechecks > 0

@@ -125,7 +125,7 @@ def test_embeddings_are_computed_where_a_check_reads_them_and_kept(
     assert value_of(run, facts) == computed
 
 
-@pytest.mark.parametrize("relate", [{}, {"seed": 9}], ids=["unchanged", "changed"])
+@pytest.mark.parametrize("relate", [{}, {"radius": 9}], ids=["unchanged", "changed"])
 def test_an_unchanged_dataset_is_not_read_again_and_its_generation_is_opened_once(
     relate: Mapping[str, int], undisturbed: Undisturbed, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from audit.subset import (
     make_plan,
     score_subset,
 )
-from audit.subset.labelling import compare_people, human_text, labelling_sheet, with_sheet
+from audit.subset.labelling import compare_people, human_text, labelling_sheet, sheet_labels
 from audit.subset.predictions import UNLABELLED, read_table
 from audit.subset.slices import MOST_VALUES, slice_columns
 from audit.subset.source import frame_from_list
@@ -390,7 +390,7 @@ def test_unlabelled_examples_are_chosen_by_confidence_and_scored(frame, pool, mo
     assert len(plan.strata) == 5
     known = pool.join(model.select("sample_id", "confidence"), on="sample_id")
     rows = draw_subset(known, plan.recipe, 1).rows
-    labelled = with_sheet(rows, filled(frame, rows), "sheet")
+    labelled = rows.with_columns(sheet_labels(rows, filled(frame, rows), "sheet"))
     baseline = Baseline.of(pool, model, plan.recipe, "model")
     found = score_subset(labelled, [model], baseline=baseline).models[0]
     truth = float((model["prediction"] == frame["label"]).mean())
@@ -401,7 +401,7 @@ def test_unlabelled_examples_are_chosen_by_confidence_and_scored(frame, pool, mo
 
 def test_confidence_narrows_a_plain_sample(frame, pool, model):
     rows = drawn(pool, 400, 2)
-    labelled = with_sheet(rows, filled(frame, rows), "sheet")
+    labelled = rows.with_columns(sheet_labels(rows, filled(frame, rows), "sheet"))
     found = score_subset(labelled, [model], baseline=Baseline.of(pool, model)).models[0]
     plain, known = (m[0].estimands["full-set"] for m in (found.metrics, found.with_baseline))
     assert known.effective_n > 1.15 * plain.effective_n
@@ -413,7 +413,7 @@ def test_an_example_has_one_label(frame, rows):
     sheet = filled(frame, rows)
     twice = pl.concat([sheet, sheet.head(1).with_columns(label=pl.lit("other"))])
     with pytest.raises(UsageError, match="two labels"):
-        with_sheet(rows, twice, "sheet")
+        sheet_labels(rows, twice, "sheet")
 
 
 def test_people_beside_a_model(frame, rows):

@@ -16,13 +16,10 @@ from audit.statistics import intervals as stats
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset import Goal, draw_subset, estimate, make_plan, metrics, sizes
 from audit.subset.estimate import difference_interval, unit_moments, weighted_ratio
-from audit.subset.goal import ESTIMANDS
 from audit.subset.metrics import (
     Design,
     Linearised,
     estimate_linear,
-    replicate_metric,
-    replicate_weights,
 )
 from tests.audit.subset.frames import made_set, predicted
 
@@ -134,12 +131,6 @@ def test_mcnemar_equals_statsmodels(b, c):
     table = [[10, b], [c, 10]]
     theirs = reference_mcnemar(table, exact=False, correction=False).pvalue if b + c else 1.0
     assert stats.mcnemar(b, c) == pytest.approx(theirs)
-
-
-def test_midp_mcnemar():
-    """Fagerland et al. (2013), BMC Med Res Methodol 13:91: b = 1, c = 7 gives mid-p 0.039."""
-    assert stats.mcnemar(1, 7, "midp") == pytest.approx(0.0391, abs=5e-5)
-    assert stats.mcnemar(4, 4, "midp") == pytest.approx(1 - binom.pmf(4, 8, 0.5))
 
 
 def test_paired_difference_holds_its_level():
@@ -360,33 +351,6 @@ def test_unbiased(kind):
         held += bool(low <= truth <= high)
     assert abs(np.mean(errors)) <= 3 * np.std(errors) / math.sqrt(40)
     assert held / 40 >= 0.86
-
-
-# ---- bootstrap ----
-
-
-def test_bootstrap_variance_is_the_textbook_variance(monkeypatch):
-    monkeypatch.setattr(metrics, "REPLICATES", 4_000)
-    design = of_strata([60, 100, 40], [30, 20, 10])
-    y = (np.random.default_rng(0).uniform(size=60) < 0.6).astype(float)
-    r = total(y, 1, design.population, design.stratum)
-
-    def mean(weights):
-        return (weights * y).sum(1) / weights.sum(1)
-
-    for estimand in ESTIMANDS:
-        draws = replicate_metric(mean, design.weight, design, estimand)
-        assert draws.var() == pytest.approx(float(r.variance[estimand]), rel=0.1)
-        assert draws.mean() == pytest.approx(float(r.value), abs=0.006)
-
-
-def test_bootstrap_of_the_whole_set_does_not_move():
-    stratum, N = np.array([0, 0, 1, 1, 1]), np.array([2.0, 3.0])
-    factors = replicate_weights(stratum, N, "full-set", 50, 1)
-    assert np.allclose(factors, 1)
-    again = replicate_weights(stratum, N, "generalisation", 50, 1)
-    assert np.array_equal(again, replicate_weights(stratum, N, "generalisation", 50, 1))
-    assert again.std() > 0.1
 
 
 rng = np.random.default_rng(2)
