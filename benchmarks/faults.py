@@ -355,8 +355,8 @@ def deleted_folder(scene: Scene) -> bool:
 
 
 WRITING = (
-    "decide RUN NAME --as drop", "undo RUN --anyone", "recheck RUN", "export RUN --out DISK/tables",
-    "export RUN --manifest DISK/kept.parquet", "export RUN --plan DISK/plan.json",
+    "decide RUN NAME --as drop", "decide RUN --undo", "recheck RUN", "export RUN --out DISK/tables",
+    "export RUN --plan DISK/plan.json",
     "report RUN -o DISK/report.html", "report RUN -o DISK/report.json",
 )  # fmt: skip
 

@@ -1,41 +1,9 @@
-"""`audit.toml`: the settings of a scan and the thresholds of its checks.
+"""`audit.toml`: the settings of a scan and the thresholds of its checks (docs/scan.md).
 
-    [scan]
-    exclude = ["**/thumbs/**"]
-    embedder = "auto"            # like --embedder: the best model that is installed
-    label_separator = ";"        # between the labels of a cell of a manifest (default: detected)
-    one_hot = "A..D"             # columns of a manifest that are classes, 0 or 1 in each row
-    max_pixels = 200_000_000     # of one file, by its header
-    max_memory = 4_000_000_000   # bytes to decode one file (default: 2 GiB, or a worker's share of
-                                 # half the free memory)
-    lock = true                  # keep other writers out of the run
+`scan.lock = false` lets several writers into a run. `match.hashes` names those of `measure.hashes`
+whose close pairs are candidates as well.
 
-    [measure]
-    hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
-                         # dhash_vertical, colorhash, crop_resistant
-
-    [match]
-    hashes = ["whash"]   # those of [measure] whose close pairs are candidates as well
-    radius = 10          # bits of the perceptual hash within which every pair is a candidate
-    turned = true        # the same for mirror images and quarter turns
-    nearest = 12         # neighbours by descriptor that are candidates
-    rechecks = 500       # most full-resolution checks of uncertain pairs (default: 500 or 2 %)
-    uncertainty_band = 3.0  # distance of the score from the threshold that makes a pair uncertain
-
-    [checks.IMG003]
-    min_sharpness = 0.2
-
-    [plan]
-    power = 0.9          # assumptions of `audit subset`; see PlanSettings
-
-    [plugins]
-    files = ["my_checks.py"]  # your own checks and measured columns, beside this file
-
-    [expect]
-    leaked_share = "< 0.001"  # see audit.compare.expectations
-
-The file is looked for in the working folder unless `--config` names it. `--set scan.lock=false`
-sets a key for one command. Unknown keys are refused, because a misspelt threshold that is silently
+Unknown keys are refused, because a misspelt threshold that is silently
 ignored is worse than none.
 """
 
@@ -59,21 +27,7 @@ from dataset_preflight.foundation.terminal import nearest_name
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Assumptions of `audit subset`, the table `[plan]`.
-
-    power: Probability to detect a difference of the planned size.
-    allocation: Units to strata: proportional, equal or neyman (None: by metric).
-    expected: Expected value of the metric, 0 to 1 (None: 0.5).
-    disagreement: Share of examples on which exactly one of two models is right.
-    correlation: Correlation of two files of one group.
-    deviation: Standard deviation of a number per example, for `--metric mean:COLUMN`.
-    comparisons: Number of planned comparisons, which corrects the confidence level.
-    label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
-    label_strata: Whether the label forms strata.
-    merge_strata: Join the smallest strata if n is too small for all.
-    min_gain: Least reduction of the margin of error by 10% more examples, 0.001 = 0.1 points.
-    uncertainty: Measure of `--choose uncertainty`: margin or entropy.
-    """
+    """Assumptions of `audit subset`, the table `[plan]`: docs/subsets.md explains each."""
 
     power: float = 0.8
     allocation: str | None = None
@@ -96,7 +50,7 @@ SETTINGS: Mapping[str, Collection[str]] = {
         "max_memory", "timeout_s", "lock",
     ),
     "measure": ("hashes",),
-    "match": ("hashes", *MATCH_RANGES, "turned", "uncertainty_band"),
+    "match": ("hashes", *MATCH_RANGES, "turned"),
     "plan": tuple(one.name for one in dataclasses.fields(PlanSettings)),
     "plugins": ("files",),
 }  # fmt: skip
@@ -121,7 +75,7 @@ class Config:
     timeout_s: float = 60.0
     lock: bool = True
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    match: Mapping[str, int | float | bool] = field(default_factory=dict)
+    match: Mapping[str, int | bool] = field(default_factory=dict)
     plan: PlanSettings = field(default_factory=PlanSettings)
     hashes: tuple[str, ...] = ()
     match_hashes: tuple[str, ...] = ()
@@ -159,26 +113,21 @@ def _known_keys() -> list[str]:
 
 
 def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
-    scan, measure, match, plan, checks, plugins = (
-        _table(document, name, path)
-        for name in ("scan", "measure", "match", "plan", "checks", "plugins")
-    )
+    tables = {name: _table(document, name, path) for name in SETTINGS}
+    scan, match = tables["scan"], tables["match"]
+    checks = _table(document, "checks", path)
     for code in checks:
         _table(checks, code, path, "checks.")
     checks, notes = without_retired(checks)
     expect, more_notes = _without_retired_codes(_table(document, "expect", path))
     known = set(all_checks())
-    files = _texts(plugins, "[plugins] files", "mine.py", path)
+    files = _texts(tables["plugins"], "[plugins] files", "mine.py", path)
     if files:  # the codes of plugins are known when their files have run
         known |= {code for code in checks if code[:-3] not in {other[:-3] for other in known}}
     for where, found, allowed in (
         ("", document, {*SETTINGS, "checks", "expect"}),
-        ("[scan] ", scan, SETTINGS["scan"]),
-        ("[measure] ", measure, SETTINGS["measure"]),
-        ("[match] ", match, SETTINGS["match"]),
-        ("[plan] ", plan, SETTINGS["plan"]),
+        *((f"[{name}] ", tables[name], keys) for name, keys in SETTINGS.items()),
         ("[checks] ", checks, known),
-        ("[plugins] ", plugins, SETTINGS["plugins"]),
     ):
         if unknown := sorted(set(found) - set(allowed)):
             raise UsageError(
@@ -189,7 +138,7 @@ def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
     match_hashes = match.pop("hashes", ())
     known_hashes = [column.name for column in LIBRARY_HASHES]
     rule = f"it is a list of {', '.join(known_hashes)}"
-    hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
+    hashes = _hashes(tables["measure"].get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
     rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes lists"
     usable = [name for name in COMPARABLE_HASHES if name in hashes]
     return Config(
@@ -205,7 +154,7 @@ def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
         lock=_switch(scan, "[scan] lock", path, default=True),
         thresholds=checks,
         match=_match(match, path),
-        plan=_plan(plan, path),
+        plan=_plan(tables["plan"], path),
         hashes=hashes,
         match_hashes=_hashes(match_hashes, usable, f"{path}: [match]", rule),
         plugins=tuple(folder / file for file in files),
@@ -302,16 +251,12 @@ def _plan(given: Mapping[str, Any], path: str) -> PlanSettings:
     return PlanSettings(**given)
 
 
-def _match(given: Mapping[str, Any], path: str) -> dict[str, int | float | bool]:
+def _match(given: Mapping[str, Any], path: str) -> dict[str, int | bool]:
     _switch(given, "[match] turned", path)
-    for key, value in given.items():
-        low, high = MATCH_RANGES.get(key, (0, 50))
-        what = "whole number" if key in MATCH_RANGES else "number"
-        sound = _is_number(value) and low <= value <= high
-        if key in MATCH_RANGES:
-            sound = sound and isinstance(value, int)
-        if key != "turned" and not sound:
+    for key, (low, high) in MATCH_RANGES.items():
+        value = given.get(key, low)
+        if type(value) is not int or not low <= value <= high:
             raise UsageError(
-                f"{path}: [match] {key} is {value!r}: write a {what}, {low} to {high:,}."
+                f"{path}: [match] {key} is {value!r}: write a whole number, {low} to {high:,}."
             )
     return dict(given)

@@ -1,11 +1,7 @@
-"""Checks and measured columns of the user's own, from the files that they name.
+"""Checks and measured columns of the user's own, from the files that they name (docs/ci.md).
 
-    [plugins]
-    files = ["my_checks.py"]    # in audit.toml, beside which it lies
-
-or `audit scan --plugin my_checks.py`, `audit.scan(..., plugins=["my_checks.py"])`; in a notebook
-`audit.register(MyCheck)`. Files inside the dataset are never run, because what comes with pictures
-is not code. A file that cannot be run is a failed part, and the other checks run.
+Files inside the dataset are never run, because what comes with pictures is not code. A file that
+cannot be run is a failed part, and the other checks run.
 """
 
 from __future__ import annotations

@@ -176,9 +176,9 @@ class ReviewList(QueryCheck):
     Of 10,000 labels 900 are wrong: 450 of them lie among the first 1,000.
 
     ## What to do
-    Review the list from the top (`label_scores.label_quality`, `audit export --scores`), and stop
-    when hardly any label is wrong. `audit decide --draw-labels N` draws labels at random. Their
-    review estimates the share of wrong labels without a model.
+    Review the list from the top (`label_scores.label_quality`, scores.csv of `audit export`), and
+    stop when hardly any label is wrong. `audit decide --draw-labels N` draws labels at random.
+    Their review estimates the share of wrong labels without a model.
 
     ## Limits
     The estimate assumes that errors do not depend on the class alone. If all trucks of one day were
@@ -259,8 +259,8 @@ UNTOLD_DRAW = 300
 UNTOLD = (
     "Review these {listed:,} labels first. No reliable estimate of wrong labels: similar classes "
     "explain the scores equally well. If most are wrong, continue in this order (`audit export "
-    "RUN --scores`, label_quality). To estimate the share of wrong labels among all {judged:,}, "
-    "review {sample} (`audit decide --draw-labels`)."
+    "RUN --out FOLDER`: scores.csv, label_quality). To estimate the share of wrong labels among "
+    "all {judged:,}, review {sample} (`audit decide --draw-labels`)."
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, print_answer, print_lines, run_argument
+from audit.cli.options import JsonOption, option, print_answer, print_lines, run_argument
 from audit.errors import UsageError
-from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from audit.results.history import Moment
 
 WORDS = {True: "met", False: "NOT MET", None: "INCONCLUSIVE"}
-SHOWN = 10  # changes of each kind, without --all
+SHOWN = 10  # changes of each kind; --json has all
 
 
 class FailOn(StrEnum):
@@ -63,17 +61,13 @@ def diff_command(
     new: Annotated[Path, run_argument("Later run, or a version of a run.")],
     distributions: Annotated[
         bool,
-        typer.Option(
+        option(
             "--distributions",
-            help="Compare classes and image properties (automatic for two datasets).",
+            "Compare classes and image properties (automatic for two datasets).",
         ),
     ] = False,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="List every change, not only the first changes of each kind."),
-    ] = False,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with 1 at a new finding of this severity.")
+        FailOn, option("--fail-on", "Exit with 1 at a new finding of this severity.")
     ] = FailOn.NEVER,
     as_json: JsonOption = False,
 ) -> None:
@@ -87,16 +81,12 @@ def diff_command(
         _diff_distributions(old, new, share, fail_on, as_json)
         return
     diff = compare_snapshots(before, after)
-    if as_json:
-        terminal.write_parts([diff.document(), "\n"])
-    else:
-        write_diff(diff, everything)
+    print_answer(as_json, diff.document, lambda: diff_lines(diff))
     if fails(diff, fail_on):
         raise typer.Exit(ExitCode.FINDINGS)
 
 
 def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_json: bool) -> None:
-    """Print how the classes and images of one dataset differ from those of another."""
     from audit.compare.diff import find_drift
 
     compared = f"{share:.1%} of the samples of the smaller run are in the other"
@@ -129,17 +119,14 @@ def print_history(run: Path, since: str | None, as_json: bool) -> None:
             print_lines([f"No scan in the history introduced {since}."])
             return
         moment, samples = found
-        more = " and more" if moment.came.get(since, 1) > len(samples) else ""
-        print_lines(
-            [
-                f"{moment.came.get(since, 1):,} {since} first appeared in the scan of {moment.at}:",
-                *(f"  {sample}{more if sample == samples[-1] else ''}" for sample in samples),
-            ]
-        )
+        n = moment.came.get(since, 1)
+        shown = [f"  {sample}" for sample in samples]
+        shown[-1:] = [f"{line} and more" if n > len(samples) else line for line in shown[-1:]]
+        print_lines([f"{n:,} {since} first appeared in the scan of {moment.at}:", *shown])
         return
     document = {"schema": SCHEMA, "run": str(run), "moments": [asdict(one) for one in history]}
     kept = {one.name for one in run_version.list_published(run)}
-    print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history, kept))
+    print_answer(as_json, lambda: document, lambda: _history_lines(history, kept))
 
 
 def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
@@ -172,13 +159,8 @@ def fails(diff: RunDiff, fail_on: FailOn) -> bool:
     return fail_on.severity is not None and len(diff.new(Severity(fail_on.severity))) > 0
 
 
-def write_diff(diff: RunDiff, everything: bool = False) -> None:
-    """Print what changed, for a reader."""
-    shown = len(diff.findings) + len(diff.files) if everything else SHOWN
-    print_lines(_diff_lines(diff, shown))
-
-
-def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
+def diff_lines(diff: RunDiff) -> Iterator[str]:
+    """Yield what changed, for a reader."""
     from audit.results.formatting import severity_counts
 
     counts = diff.counts()
@@ -191,37 +173,37 @@ def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
     before, after = (severity_counts(counts) for counts in diff.open)
     yield f"Open findings: {before} then, {after} now."
     for change in ("new", "fixed", "unchecked"):
-        yield from _findings(diff.findings, change, shown)
-    yield from _settled(diff.settled(), shown)
-    yield from _files(diff.files, shown)
+        yield from _findings(diff.findings, change)
+    yield from _settled(diff.settled())
+    yield from _files(diff.files)
     if len(diff.objects):
-        said = (f"{c} {a:,} -> {b:,}" for c, a, b in diff.objects.head(shown).iter_rows())
+        said = (f"{c} {a:,} -> {b:,}" for c, a, b in diff.objects.head(SHOWN).iter_rows())
         yield f"Objects: {', '.join(said)}."
-        yield from _more(len(diff.objects) - shown, "classes of objects")
+        yield from _more(len(diff.objects), "classes of objects")
 
 
-def _findings(findings: pl.DataFrame, change: str, shown: int) -> Iterator[str]:
+def _findings(findings: pl.DataFrame, change: str) -> Iterator[str]:
     import polars as pl
 
     rows = findings.filter(pl.col("change") == change)
-    for row in rows.head(shown).iter_rows(named=True):
+    for row in rows.head(SHOWN).iter_rows(named=True):
         why = f"  ({row['why']})" if row["why"] else ""
         settled = f" [{row['status']}]" if row["status"] not in (None, "open") else ""
         names = ", ".join(row["ids"][:2]) + (" ..." if len(row["ids"]) > 2 else "")
         about = f" {names}:" if names else ""
         what = f"{row['code']} {row['severity']}{settled}{about} {row['message']}"
         yield f"  {change:<9}  {what}{why}"
-    yield from _more(len(rows) - shown, change)
+    yield from _more(len(rows), change)
 
 
-def _settled(rows: pl.DataFrame, shown: int) -> Iterator[str]:
-    for row in rows.head(shown).iter_rows(named=True):
+def _settled(rows: pl.DataFrame) -> Iterator[str]:
+    for row in rows.head(SHOWN).iter_rows(named=True):
         was, now = row["before"], row["status"]
         yield f"  decided    {row['code']} {row['fingerprint']}: {was}, now {now}"
-    yield from _more(len(rows) - shown, "decided")
+    yield from _more(len(rows), "decided")
 
 
-def _files(files: pl.DataFrame, shown: int) -> Iterator[str]:
+def _files(files: pl.DataFrame) -> Iterator[str]:
     import polars as pl
 
     counts = dict(files.group_by("change").len().iter_rows())
@@ -230,9 +212,9 @@ def _files(files: pl.DataFrame, shown: int) -> Iterator[str]:
     yield f"Files: {said}."
     for kind in kinds:
         rows = files.filter(pl.col("change") == kind)
-        for row in rows.head(shown).iter_rows(named=True):
+        for row in rows.head(SHOWN).iter_rows(named=True):
             yield f"  {kind:<12}  {_file(row)}"
-        yield from _more(len(rows) - shown, kind)
+        yield from _more(len(rows), kind)
 
 
 def _file(row: dict[str, str | None]) -> str:
@@ -249,8 +231,8 @@ def _file(row: dict[str, str | None]) -> str:
 
 
 def _more(n: int, kind: str) -> Iterator[str]:
-    if n > 0:
-        yield f"  and {n:,} more {kind} (--all lists them)"
+    if n > SHOWN:
+        yield f"  and {n - SHOWN:,} more {kind} (--json lists them)"
 
 
 def unmet(found: Sequence[JudgedExpectation]) -> int:
@@ -258,12 +240,8 @@ def unmet(found: Sequence[JudgedExpectation]) -> int:
     return sum(one.met is not True for one in found)
 
 
-def write_outcomes(found: Sequence[JudgedExpectation]) -> None:
-    """Print a table of expectations, the unmet ones first."""
-    print_lines(_outcome_lines(found))
-
-
-def _outcome_lines(found: Sequence[JudgedExpectation]) -> Iterator[str]:
+def outcome_lines(found: Sequence[JudgedExpectation]) -> Iterator[str]:
+    """Yield a table of expectations, the unmet ones first."""
     yield f"{len(found) - unmet(found)} of {len(found)} expectations are met."
     width = max(len(one.expectation.title) for one in found)
     for one in sorted(found, key=lambda one: one.met is True):

@@ -23,8 +23,8 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     from audit.errors import AuditError, MachineError, find_machine_error
 
     try:
-        if not (_has_folder() and _has_address_space()):
-            return ExitCode.USAGE
+        if problem := _shell_problem():
+            return ENDING.end(problem, ExitCode.USAGE)
         code = int(run() or ExitCode.CLEAN)
         if code == ExitCode.INTERRUPTED:  # the parser's answer to Ctrl-C, which says nothing
             raise KeyboardInterrupt
@@ -54,29 +54,23 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
         return _wrong_call(error) or _internal(error)
 
 
-def _has_address_space() -> bool:
+def _shell_problem() -> str:
+    """Return why no command can run in this shell, "" where one can."""
+    try:
+        os.getcwd()
+    except OSError:
+        return (
+            "the current folder does not exist any more: change to another folder (`cd`) and run "
+            "the command again."
+        )
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_SPACE:
-        return True
-    ENDING.end(
+        return ""
+    return (
         f"this shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
         f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or limit the memory of the "
-        "container instead.",
-        ExitCode.USAGE,
+        "container instead."
     )
-    return False
-
-
-def _has_folder() -> bool:
-    try:
-        return bool(os.getcwd())
-    except OSError:
-        ENDING.end(
-            "the current folder does not exist any more: change to another folder (`cd`) and run "
-            "the command again.",
-            ExitCode.USAGE,
-        )
-        return False
 
 
 def _wrong_call(error: BaseException) -> int | None:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from audit.cli.options import read_config
+from audit.cli.options import option, read_config
 from audit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +24,6 @@ if TYPE_CHECKING:
 
 MEAN = "mean:"
 """A metric: the mean of a column with a number per example."""
-
-
-def option(name: str, text: str) -> Any:
-    """Return an option with its help text."""
-    return typer.Option(name, help=text)
 
 
 class Target(StrEnum):
@@ -47,14 +40,6 @@ SplitOption = Annotated[
     option("--split", "Split to draw from; `all`: every file (default: as planned, test)."),
 ]
 GroupOption = Annotated[str | None, option("--group", "Group by this column (patient, video).")]
-PredictionsOption = Annotated[
-    list[Path] | None,
-    option("--predictions", "Predictions of an earlier model; twice for two models."),
-]
-# Of commands that read a drawn subset: what it was planned for, unless the option is given.
-KeptConfidenceOption = Annotated[
-    float | None, option("--confidence", "Confidence level (default: as planned, 0.95).")
-]
 FromOption = Annotated[
     Path | None, option("--from", "List (CSV, Parquet) or COCO file in place of a run.")
 ]
@@ -67,15 +52,17 @@ class PlanOptions:
 
     split: SplitOption = None
     metric: Annotated[
-        str,
-        option("--metric", "accuracy, recall:CLASS, macro-recall, mean:COLUMN, map, miou, ..."),
+        str, option("--metric", "accuracy, recall:CLASS, macro-recall, mean:COLUMN, map, miou, ...")
     ] = "accuracy"
     by: Annotated[
         list[str] | None,
         option("--by", "Also stratify by this column, or `confidence`; repeatable."),
     ] = None
     group: GroupOption = None
-    predictions: PredictionsOption = None
+    predictions: Annotated[
+        list[Path] | None,
+        option("--predictions", "Predictions of an earlier model; twice for two models."),
+    ] = None
     confidence: Annotated[float, option("--confidence", "Confidence level.")] = 0.95
     target: Annotated[
         list[Target] | None,
@@ -162,29 +149,16 @@ class PlanOptions:
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the fields of its `options` parameter as options of its own."""
-    hints = get_type_hints(command, include_extras=True)
-    kind = hints["options"]
-    names = [field.name for field in fields(kind)]
-    kinds = get_type_hints(kind, include_extras=True)
+    own = dict(inspect.signature(command, eval_str=True).parameters)
+    kind = own.pop("options").annotation
+    taken = inspect.signature(kind, eval_str=True).parameters
 
     @wraps(command)
     def run(**values: Any) -> None:
-        options = kind(**{name: values.pop(name) for name in names})
+        options = kind(**{name: values.pop(name) for name in taken})
         command(options=options, **values)
 
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name != "options":
-            own = parameter.replace(annotation=hints[parameter.name])
-            parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        parameters += [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, annotation=kinds[field.name],
-                default=field.default if field.default is not MISSING else inspect.Parameter.empty,
-            )
-            for field in fields(kind)
-        ]  # fmt: skip
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*taken.values(), *own.values())]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run

@@ -124,8 +124,7 @@ def start(
         Path | None, typer.Option("--config", help=CONFIG_HELP.format(name="audit.toml"))
     ] = None,
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help=SET_HELP.format(example="scan.lock=false")),
+        list[str] | None, typer.Option("--set", help=SET_HELP.format(example="scan.lock=false"))
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help=TRACE_HELP)] = False,
 ) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +20,19 @@ from audit.cli.compare import diff_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Commands, TextTyper, start
-from audit.cli.input_study import input_study_command
-from audit.cli.options import JobsOption, JsonOption, RunArgument, note_version, read_config
+from audit.cli.options import (
+    JobsOption,
+    JsonOption,
+    RunArgument,
+    note_version,
+    option,
+    print_answer,
+    read_config,
+)
 from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.serve import serve_command
 from audit.cli.subset import app as subset_app
-from audit.cli.verify import verify_command
 from audit.errors import UsageError
 from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import ExitCode
@@ -35,7 +42,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.checking.check import Check
+    from audit.compare.needs import PictureNeeds, Version
     from audit.results.image_search import OverlapReport
+    from audit.scanning.verifying import Verification
 
 app = TextTyper(
     cls=Commands,
@@ -49,8 +58,7 @@ app.add_typer(subset_app, name="subset")
 for name, command in (
     ("scan", scan_command), ("report", report_command), ("diff", diff_command),
     ("export", export_command), ("apply", apply_command), ("decide", decide_command),
-    ("serve", serve_command), ("verify", verify_command), ("recheck", recheck_command),
-    ("input-study", input_study_command),
+    ("serve", serve_command), ("recheck", recheck_command),
 ):  # fmt: skip
     app.command(name)(command)
 
@@ -102,10 +110,108 @@ def find(
     executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
-    if as_json:
-        terminal.write_parts([found.document(), "\n"])
-    else:
-        terminal.write_text(_overlap_text(found))
+    print_answer(as_json, found.document, lambda: _overlap_lines(found))
+
+
+def _overlap_lines(found: OverlapReport) -> Iterator[str]:
+    yield f"{len(found.matches):,} of {found.new_images:,} new images are already in {found.run}."
+    for match in found.matches:
+        place = ", ".join(filter(None, (match.split, match.label)))
+        kind = f"near: {match.transformation}" if match.kind == "near" else match.kind
+        yield f"  {match.new} = {match.library}{f' ({place})' if place else ''}  [{kind}]"
+    if found.without_picture:
+        yield f"{found.without_picture:,} new files are not readable images."
+    yield from found.completeness
+
+
+@app.command(name="verify")
+def verify_command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Read every file of a run to its end; exit code 1 for damage."""
+    from audit.scanning.verifying import verify_run
+
+    try:
+        verified = verify_run(run)
+    except OSError as error:
+        place = f"{visible(str(error.filename))} " if error.filename else ""
+        terminal.write_message(
+            f"audit: {place}could not be read ({error.strerror or error}): check its disk and "
+            "permissions, then verify again."
+        )
+        raise typer.Exit(ExitCode.NO_RESULT) from None
+    print_answer(as_json, verified.document, lambda: _verified_lines(verified))
+    if verified.damaged:
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def _verified_lines(verified: Verification) -> list[str]:
+    rows = [("part", "state", "")] + [(p.name, p.state, p.detail) for p in verified.parts]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"{n:<{widths[0]}}  {s:<{widths[1]}}  {text}".rstrip() for n, s, text in rows]
+    lines += [
+        f"{part.name}: lost: {part.lost or 'nothing'}; made again by {part.remade}."
+        for part in verified.damaged
+    ]
+    if not verified.damaged:
+        return [*lines, f"{verified.run} has no damage."]
+    count = len(verified.damaged)
+    return [*lines, f"{count} part{'s are' if count > 1 else ' is'} damaged."]
+
+
+@app.command(name="input-study")
+def input_study_command(
+    run: RunArgument,
+    margin: Annotated[float, option("--margin", "Acceptable loss of accuracy, as a share.")] = 0.02,
+    images: Annotated[int, option("--images", "Images to open, at most.", min=1)] = 2000,
+    jobs: JobsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate the minimum input resolution, and whether colour, position and context matter."""
+    from audit.compare.needs import find_needs
+    from audit.machine.executors import Processes
+    from audit.picture.preview import LIMITS, TIMEOUT_S
+    from audit.scanning.measuring import PHASE_WORDS, Progress
+    from dataset_preflight.foundation.cores import usable_cores
+    from dataset_preflight.foundation.progress import ProgressBar
+
+    workers = Processes(jobs or usable_cores(), TIMEOUT_S, LIMITS.max_memory)
+    with ProgressBar(PHASE_WORDS) as bar:
+        found = find_needs(
+            run, workers, LIMITS, margin=margin, most=images,
+            advance=lambda done, total: bar(Progress("open", done, total)),
+        )  # fmt: skip
+    with suppress(OSError):  # a run that may only be read has it on the screen alone
+        found.keep()
+    print_answer(as_json, found.document, lambda: _needs_lines(found))
+
+
+def _needs_lines(found: PictureNeeds) -> list[str]:
+    if found.reason:
+        return [found.sentence]
+    lines = [
+        f"{found.pictures:,} images of {found.classes:,} classes, {found.independent:,} of them "
+        "independent. A simple classifier on their embeddings has an accuracy of "
+        f"{found.accuracy:.1%} (largest class: {found.largest_class:.1%}).",
+        "",
+        *filter(None, (found.sentence, found.spurious)),
+        "",
+    ]
+    return [
+        *lines, *map(_version_line, (*found.sizes, *found.versions)), "",
+        f"Loss: points of accuracy against the full image at {found.base} px (95% CI, paired). A "
+        f"loss below {found.margin:.1%} counts as none. Sizes above {found.base} px were not "
+        "tested. A larger network may use detail that this classifier does not use.",
+        "",
+        "Largest variation within each class, relative to all images, and the images at both ends:",
+        *(f"  {one.label}: {one.what}, {one.ratio:.2f} times: {one.low} | {one.high}"
+          for one in found.varying),
+    ]  # fmt: skip
+
+
+def _version_line(version: Version) -> str:
+    return (
+        f"  {version.name:<30} {version.accuracy:6.1%}   loss {100 * version.loss:5.1f} "
+        f"({100 * version.loss_low:.1f} to {100 * version.loss_high:.1f})   {version.verdict}"
+    )
 
 
 @app.command(name="app")
@@ -116,16 +222,14 @@ def serve_app(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=1, max=65535, help="Port (default: free, from 8501 on)."),
+        option("--port", "Port (default: free, from 8501 on).", min=1, max=65535),
     ] = None,
     address: Annotated[
         str,
-        typer.Option("--address", help="Address to serve on; other people can then decide too."),
+        option("--address", "Address to serve on; other people can then decide too."),
     ] = "127.0.0.1",
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
-    ] = True,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Allow no decisions.")] = False,
+    browser: Annotated[bool, option("--browser/--no-browser", "Open a browser window.")] = True,
+    read_only: Annotated[bool, option("--read-only", "Allow no decisions.")] = False,
 ) -> None:
     """Review runs and profiles in the browser, and decide."""
     from audit.ui.server import become, command
@@ -192,27 +296,7 @@ def sql(
     from audit.run.user_query import query_frame
 
     frame = query_frame(run, query)
-    if as_json:
-        terminal.write_parts([frame.write_json(), "\n"])
-    else:
-        terminal.write_text(_table(frame))
-
-
-def _overlap_text(found: OverlapReport) -> str:
-    lines = [
-        f"{len(found.matches):,} of {found.new_images:,} new images are already in {found.run}."
-    ]
-    for match in found.matches:
-        place = ", ".join(visible(p) for p in (match.split, match.label) if p)
-        said = f"{match.kind}: {match.transformation}" if match.kind == "near" else match.kind
-        lines.append(
-            f"  {visible(match.new)} = {visible(match.library)}"
-            + (f" ({place})" if place else "")
-            + f"  [{said}]"
-        )
-    if found.without_picture:
-        lines.append(f"{found.without_picture:,} new files are not readable images.")
-    return "\n".join([*lines, *found.completeness])
+    print_answer(as_json, frame.write_json, lambda: _table(frame).split("\n"))
 
 
 def _table(frame: pl.DataFrame) -> str:

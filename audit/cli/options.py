@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -76,15 +77,7 @@ def scan_option(name: str, flag: str = "", panel: str | None = None, **more: Any
     return typer.Option(flag or f"--{name}", help=meaning, rich_help_panel=panel, **more)
 
 
-ChecksOption = Annotated[str | None, scan_option("checks")]
-SeedOption = Annotated[
-    int, typer.Option("--seed", help="Any integer; the same seed draws the same rows.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
-
-
-def option_group(title: str) -> Callable[..., Any]:
+def option_group(title: str | None = None) -> Callable[..., Any]:
     """Return a function that declares options of a group of the help: flags, then the text."""
 
     def declare(*words: str, **more: Any) -> Any:
@@ -92,6 +85,15 @@ def option_group(title: str) -> Callable[..., Any]:
         return typer.Option(*flags, help=text, rich_help_panel=title, **more)
 
     return declare
+
+
+option = option_group()
+
+
+ChecksOption = Annotated[str | None, scan_option("checks")]
+SeedOption = Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")]
+JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
+JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
 
 
 def quoted(run: Path) -> str:
@@ -111,10 +113,12 @@ def write_note(text: str) -> None:
 
 
 def print_answer(
-    as_json: bool, document: Callable[[], str], lines: Callable[[], Iterable[str]]
+    as_json: bool, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
 ) -> None:
-    """Print one JSON document, or lines for a person."""
+    """Print one JSON document (its text, or plain data), or lines for a person."""
     if as_json:
-        terminal.write_parts([document(), "\n"])
+        made = document()
+        text = made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, indent=1)
+        terminal.write_parts([text, "\n"])
     else:
         print_lines(lines())

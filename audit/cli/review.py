@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,12 +20,12 @@ from audit.cli.options import (
     JsonOption,
     RunArgument,
     option_group,
+    print_answer,
     print_lines,
     quoted,
     write_note,
 )
 from audit.errors import UsageError
-from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import ExitCode
 
 if TYPE_CHECKING:
@@ -68,12 +68,10 @@ def decide_command(
         ),
     ] = None,
     code: Annotated[
-        list[str] | None,
-        select_option("--code", "All open findings of a code; repeatable."),
+        list[str] | None, select_option("--code", "All open findings of a code; repeatable.")
     ] = None,
     where: Annotated[
-        str | None,
-        select_option("--where", 'SQL over the `images` view, such as "width < 64".'),
+        str | None, select_option("--where", 'SQL over the `images` view, such as "width < 64".')
     ] = None,
     rule: Annotated[
         str | None,
@@ -91,34 +89,22 @@ def decide_command(
         ),
     ] = None,
     overwrite: Annotated[
-        bool,
-        record_option("--overwrite", "Record conflicts of --from too."),
+        bool, record_option("--overwrite", "Record conflicts of --from too.")
     ] = False,
     new_name: Annotated[
-        bool,
-        record_option("--new-name", "Allow a class or split that the run does not have."),
+        bool, record_option("--new-name", "Allow a class or split that the run does not have.")
     ] = False,
     note: Annotated[str, record_option("--note", "Reason, kept in the log.")] = "",
-    by: Annotated[
-        str | None,
-        record_option("--by", "Reviewer (default: login name)."),
-    ] = None,
+    by: Annotated[str | None, record_option("--by", "Reviewer (default: login name).")] = None,
     yes: Annotated[
-        bool,
-        record_option("--yes", "Record a bulk decision; without it, only show it."),
+        bool, record_option("--yes", "Record a bulk decision; without it, only show it.")
     ] = False,
     undo: Annotated[
-        bool,
-        list_option("--undo", "Undo your last batch of decisions."),
-    ] = False,
-    anyone: Annotated[
-        bool,
-        list_option("--anyone", "With --undo: also decisions of other reviewers."),
+        bool, list_option("--undo", "Undo your last batch of decisions, or that of --by.")
     ] = False,
     log: Annotated[bool, list_option("--log", "List the decisions, newest first.")] = False,
     stale: Annotated[
-        bool,
-        list_option("--stale", "List only decisions that no longer apply."),
+        bool, list_option("--stale", "List only decisions that no longer apply.")
     ] = False,
     tags: Annotated[bool, list_option("--tags", "List the tags with counts.")] = False,
     limit: Annotated[
@@ -128,13 +114,9 @@ def decide_command(
         ),
     ] = None,
     draw_labels: Annotated[
-        int | None,
-        labels_option("--draw-labels", "Draw N labels at random for review."),
+        int | None, labels_option("--draw-labels", "Draw N labels at random for review.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        labels_option("-o", "--output", "CSV of the drawn labels."),
-    ] = None,
+    out: Annotated[Path | None, labels_option("-o", "--output", "CSV of the drawn labels.")] = None,
     reviewed: Annotated[
         Path | None,
         labels_option("--reviewed", "Estimate from that CSV, with yes or no under `wrong`."),
@@ -148,11 +130,15 @@ def decide_command(
         "--undo": undo, "--log": log or stale or tags, "--draw-labels": draw_labels is not None,
         "--reviewed": reviewed is not None, "--from": source is not None,
     }  # fmt: skip
-    _check_mode([name for name, given in modes.items() if given], selected=selected)
+    chosen = [name for name, given in modes.items() if given]
+    if len(chosen) > 1:
+        raise UsageError(f"{chosen[0]} and {chosen[1]} are different actions: use one of them.")
+    if chosen and selected:
+        raise UsageError(f"{chosen[0]} takes no selection of findings or samples: leave it out.")
     if overwrite and source is None:
         raise UsageError("--overwrite needs --from FILE.")
     if modes["--undo"]:
-        _undo(run, limit or 1, by, anyone=anyone)
+        _undo(run, limit or 1, by)
     elif modes["--log"]:
         print_decisions(run, limit or 50, stale=stale, tags=tags, as_json=as_json)
     elif draw_labels is not None:
@@ -164,13 +150,6 @@ def decide_command(
     else:
         picked = _Picked(subjects or [], code or [], where, note, by, yes, new_name)
         _decide_selected(run, picked, verdict, rule, drop_from or ())
-
-
-def _check_mode(modes: Sequence[str], *, selected: bool) -> None:
-    if len(modes) > 1:
-        raise UsageError(f"{modes[0]} and {modes[1]} are different actions: use one of them.")
-    if modes and selected:
-        raise UsageError(f"{modes[0]} takes no selection of findings or samples: leave it out.")
 
 
 def _decide_selected(
@@ -199,14 +178,14 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
         return
     found = read_review(run, path, picked.note, picked.by, overwrite=overwrite)
     _refuse_new_name(run, found.entries, picked.new_name)
-    verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
+    verbs = Counter(map(_verdict, found.entries))
     lines = [
         f"{_counted(found.read, 'image')} read; {found.unchanged:,} unchanged; "
         f"{_counted(len(found.entries), 'decision')}."
     ]
     lines += [f"{n:>9,}  {verb}" for verb, n in verbs.most_common()]
     lines += _examples(
-        [f"{e.verb}{':' + e.value if e.value else ''}  {_named(e)}" for e in found.entries[:SHOWN]],
+        [f"{_verdict(e)}  {_named(e)}" for e in found.entries[:SHOWN]],
         len(found.entries),
     )
     print_lines(lines + [f"  ignored, {n:,}: {why}" for why, n in found.ignored.items()])
@@ -301,10 +280,10 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
         _say_recorded(run, DecisionStore(run).record(entries))
 
 
-def _undo(run: Path, n: int, by: str | None, *, anyone: bool) -> None:
+def _undo(run: Path, n: int, by: str | None) -> None:
     from audit.decisions.store import DecisionStore
 
-    undone = DecisionStore(run).undo(n, by, anyone=anyone)
+    undone = DecisionStore(run).undo(n, by)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
         print_lines([f"Undid batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
@@ -329,13 +308,16 @@ def print_decisions(
     ).sort("decision")
     shown = DecisionStore(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
     reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())
+
+    def lines() -> Iterator[str]:
+        for d in shown:
+            mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else " [undone]" * d.undone
+            yield f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"
+
+    rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
+    print_answer(as_json, lambda: rows, lines)
     if as_json:
-        rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
-        terminal.write_parts([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
         return
-    for d in shown:
-        mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else " [undone]" * d.undone
-        print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
         write_note("No decision is stale." if stale else "No decision yet.")
     elif not stale and lapsed.height:
@@ -348,10 +330,9 @@ def _print_tags(run: Path, as_json: bool) -> None:
     from audit.decisions.decisions import count_tags, stale_tags
 
     counts = dict(count_tags(run).iter_rows())
+    print_answer(as_json, lambda: counts, lambda: (f"{n:>9,}  {tag}" for tag, n in counts.items()))
     if as_json:
-        terminal.write_parts([json.dumps(counts, ensure_ascii=False, indent=1), "\n"])
         return
-    print_lines([f"{n:>9,}  {tag}" for tag, n in counts.items()])
     if not counts:
         write_note(f"No sample has a tag: `audit decide {quoted(run)} SAMPLE --as tag:NAME`.")
     if stale := stale_tags(run).height:
@@ -367,23 +348,18 @@ def _draw_labels(run: Path, n: int, out: Path | None, seed: int, as_json: bool) 
     if out is None:
         raise UsageError("--draw-labels needs -o FILE.csv, to write the labels to.")
     write_drawn(draw_labels(run, n, seed), out)
-    if as_json:
-        terminal.write_parts([json.dumps({"drawn": n, "path": str(out)}), "\n"])
-        return
-    print_lines([
+    said = (
         f"{n:,} labels drawn into {out}: write yes or no under `wrong`, then "
         f"`audit decide {quoted(run)} --reviewed {out}`."
-    ])  # fmt: skip
+    )
+    print_answer(as_json, lambda: {"drawn": n, "path": str(out)}, lambda: [said])
 
 
 def _print_label_estimate(run: Path, reviewed: Path, as_json: bool) -> None:
     from audit.decisions.label_sample import estimate_wrong
 
     found = estimate_wrong(run, reviewed)
-    if as_json:
-        terminal.write_parts([json.dumps(asdict(found)), "\n"])
-    else:
-        print_lines([found.sentence()])
+    print_answer(as_json, lambda: asdict(found), lambda: [found.sentence()])
 
 
 def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -400,7 +376,6 @@ def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
-    """Return what a bulk decision would record."""
     from audit.decisions.decisions import count_by_split
 
     samples = [entry.subject for entry in entries if entry.kind == "sample"]
@@ -408,11 +383,7 @@ def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
     parts = [_counted(findings, "finding")] * bool(findings)
     if samples or not findings:
         parts.append(_counted(len(samples), "sample") + _places(count_by_split(run, samples)))
-    verb = (
-        f"{entries[0].verb}{':' + entries[0].value if entries[0].value else ''}: "
-        if entries
-        else ""
-    )
+    verb = f"{_verdict(entries[0])}: " if entries else ""
     return [
         f"{verb}{', '.join(parts)}.",
         *_examples([_named(e) for e in entries[:SHOWN]], len(entries)),
@@ -449,13 +420,16 @@ def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
         write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
             f"`audit decide {quoted(run)} --undo{mine}` undoes them, `audit export {quoted(run)} "
-            "--manifest kept.csv` writes the remaining samples."
+            "--out kept` writes the remaining samples."
         )
 
 
 def _line(d: Decision) -> str:
-    value = f":{d.value}" if d.value else ""
-    return f"{d.verb}{value}  {d.kind} {_named(d)}" + (f"  ({d.note})" if d.note else "")
+    return f"{_verdict(d)}  {d.kind} {_named(d)}" + (f"  ({d.note})" if d.note else "")
+
+
+def _verdict(d: Decision | Entry) -> str:
+    return f"{d.verb}:{d.value}" if d.value else str(d.verb)
 
 
 def _named(d: Decision | Entry) -> str:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.cli.compare import FailOn, fails, unmet, write_diff, write_outcomes
+from audit.cli.compare import FailOn, diff_lines, fails, outcome_lines, print_history, unmet
 from audit.cli.options import (
     ChecksOption,
     JsonOption,
     RunArgument,
     global_options,
     note_version,
+    option,
     option_group,
+    print_answer,
+    print_lines,
     quoted,
     read_config,
     scan_option,
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 INPUT, CHECKS = "Input", "Checks"  # groups of the help of `scan`
 output_option, ci_option = option_group("Output"), option_group("CI")
 FailOption = Annotated[
-    FailOn,
-    ci_option("--fail-on", "Exit with 1 at this severity; new: not in --baseline."),
+    FailOn, ci_option("--fail-on", "Exit with 1 at this severity; new: not in --baseline.")
 ]
 
 
@@ -66,37 +66,24 @@ def scan_command(
     checks: Annotated[str | None, scan_option("checks", panel=CHECKS)] = None,
     plugins: Annotated[list[Path] | None, scan_option("plugins", "--plugin", panel=CHECKS)] = None,
     out: Annotated[
-        Path | None,
-        output_option("--out", "Run directory (default runs/<dataset name>)."),
+        Path | None, output_option("--out", "Run directory (default runs/<dataset name>).")
     ] = None,
     decisions_from: Annotated[
         Path | None,
         output_option("--decisions-from", "Earlier run whose decisions also apply to this run."),
     ] = None,
-    as_json: Annotated[
-        bool,
-        output_option("--json", "Print one JSON document on stdout."),
-    ] = False,
-    timing: Annotated[
-        bool,
-        output_option("--timing", "Print the wall and CPU seconds of each stage."),
-    ] = False,
+    as_json: Annotated[bool, output_option("--json", "Print one JSON document on stdout.")] = False,
     fail_on: FailOption = FailOn.ERROR,
     baseline: Annotated[
-        Path | None,
-        ci_option("--baseline", "Earlier run: also print the changes."),
+        Path | None, ci_option("--baseline", "Earlier run: also print the changes.")
     ] = None,
     expect: Annotated[
         list[str] | None,
         ci_option("--expect", 'Exit with 1 unless met, such as "leaked_share=< 0.01"; repeatable.'),
     ] = None,
-    push: Annotated[
-        str,
-        ci_option("--push", "Send the counts to https://HOST/DATASET."),
-    ] = "",
+    push: Annotated[str, ci_option("--push", "Send the counts to https://HOST/DATASET.")] = "",
     dry_run: Annotated[
-        bool,
-        ci_option("--dry-run", "List what --push would send; send nothing."),
+        bool, ci_option("--dry-run", "List what --push would send; send nothing.")
     ] = False,
     with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
@@ -122,7 +109,7 @@ def scan_command(
     # before the scan, which may be of the same run
     earlier = None if baseline is None else RunFindings.of(baseline)
     options = ScanOptions(
-        layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
+        layout=layout, exclude=exclude or (), roots=_pairs(root or []),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
         config=config, plugins=plugins or (), jobs=jobs, verify=hash_all,
     )  # fmt: skip
@@ -138,7 +125,7 @@ def scan_command(
     result = _carry_out(request, source, jobs, clock)
     if result.notice:
         write_note(result.notice)
-    terminal.write_message(_what_happened(result))
+    terminal.write_message(result.summary())
     diff = None
     if earlier is not None:
         diff = compare_snapshots(earlier, RunFindings.of(request.run))
@@ -146,12 +133,7 @@ def scan_command(
     if push:
         _push(request.run, push, with_paths, dry_run)
     outcomes = _judged(request.run, config) if expected else ()
-    try:
-        _finish(report, fail_on, as_json, diff, outcomes)
-    finally:
-        if timing:
-            clock.lap("screen")
-            terminal.write_message(_stage_table(clock))
+    _finish(report, fail_on, as_json, diff, outcomes)
 
 
 def _carry_out(
@@ -215,14 +197,12 @@ def recheck_command(
     run: RunArgument,
     checks: ChecksOption = None,
     recall: Annotated[
-        bool,
-        typer.Option("--recall", help="Measure the recall of DUP003 on edited copies."),
+        bool, option("--recall", "Measure the recall of DUP003 on edited copies.")
     ] = False,
     write_expectations: Annotated[
         bool,
-        typer.Option(
-            "--write-expectations",
-            help="Only print an [expect] that this run meets, for audit.toml.",
+        option(
+            "--write-expectations", "Only print an [expect] that this run meets, for audit.toml."
         ),
     ] = False,
     fail_on: FailOption = FailOn.ERROR,
@@ -255,61 +235,46 @@ def recheck_command(
     _finish(collect_report(run), fail_on, as_json, outcomes=_judged(run, settings))
 
 
-class Section(StrEnum):
-    """A part of a report, printed alone."""
-
-    HISTORY = "history"
-    DECISIONS = "decisions"
-    EXPECTATIONS = "expectations"
-    CARD = "card"
-
-
 def report_command(
     run: RunArgument,
     output: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "-o",
             "--output",
-            help="x.txt, .md, .html, .json, .sarif, .xml (JUnit), or card.md; repeatable.",
+            "x.txt, .md, .html, .json, .sarif, .xml (JUnit), or card.md; repeatable.",
         ),
     ] = None,
     section: Annotated[
-        Section | None, typer.Option("--section", help="Print only this part of the report.")
+        Literal["history", "decisions", "expectations", "card"] | None,
+        option("--section", "Print only this part of the report."),
     ] = None,
     listed: Annotated[
         str | None,
-        typer.Option(
-            "--list", help="Print every finding of these checks; of a history, its start."
-        ),
+        option("--list", "Print every finding of these checks; of a history, its start."),
     ] = None,
     reviewed: Annotated[
         Path | None,
-        typer.Option("--reviewed", help="Reviewed labels of `audit decide --draw-labels`."),
+        option("--reviewed", "Reviewed labels of `audit decide --draw-labels`."),
     ] = None,
-    licence: Annotated[
-        str, typer.Option("--licence", help="Licence of all files, for the data card.")
-    ] = "",
-    images: Annotated[
-        bool, typer.Option("--images/--no-images", help="Thumbnails in an HTML report.")
-    ] = True,
+    licence: Annotated[str, option("--licence", "Licence of all files, for the data card.")] = "",
+    images: Annotated[bool, option("--images/--no-images", "Thumbnails in an HTML report.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Print or write the findings, decisions and history of a run."""
-    from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
     if section is not None:
         note_version(run)
-    if section is Section.HISTORY:
+    if section == "history":
         print_history(run, listed, as_json)
         return
-    if section is Section.DECISIONS:
+    if section == "decisions":
         from audit.cli.review import print_decisions
 
         print_decisions(run, as_json=as_json)
         return
-    if section is Section.EXPECTATIONS:
+    if section == "expectations":
         _print_expectations(run, as_json)
         return
     report = collect_report(run, worst=PICTURED, reviewed=reviewed)
@@ -318,7 +283,7 @@ def report_command(
         _list_findings(report, listed, alone=not files and not as_json)
         return
     cards = [path for path in files if path.name.lower() == "card.md"]
-    card = section is Section.CARD
+    card = section == "card"
     if licence and not (card or cards):
         raise UsageError("--licence is for a data card: add --section card, or -o card.md.")
     if card and as_json:
@@ -327,7 +292,10 @@ def report_command(
         judged = _judged(run, read_config())
         report = replace(report, expected=tuple(one.outcome() for one in judged))
     if card:
-        _print_card(report, licence)
+        from audit.report.card import to_card
+        from audit.results.run_report import collect_facts
+
+        terminal.write_parts([to_card(report, collect_facts(report, licence))])
     elif not files:
         _finish(report, FailOn.NEVER, as_json, full=True)
         return
@@ -353,21 +321,11 @@ def _print_expectations(run: Path, as_json: bool) -> None:
             f"audit.toml has no [expect]: `audit recheck {quoted(run)} --write-expectations` "
             "prints one to begin with."
         )
-    if as_json:
-        document = {"schema": SCHEMA, "run": str(run), "met": not unmet(judged),
-                    "expectations": [one.document() for one in judged]}  # fmt: skip
-        terminal.write_parts([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
-    else:
-        write_outcomes(judged)
+    document = {"schema": SCHEMA, "run": str(run), "met": not unmet(judged),
+                "expectations": [one.document() for one in judged]}  # fmt: skip
+    print_answer(as_json, lambda: document, lambda: outcome_lines(judged))
     if unmet(judged):
         raise typer.Exit(ExitCode.FINDINGS)
-
-
-def _print_card(report: Report, licence: str) -> None:
-    from audit.report.card import to_card
-    from audit.results.run_report import collect_facts
-
-    terminal.write_parts([to_card(report, collect_facts(report, licence))])
 
 
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
@@ -401,10 +359,10 @@ def _finish(
             terminal.write_parts(map(terminal.escape_controls, error_lines(report)))
         if diff is not None:
             terminal.write_text("")
-            write_diff(diff)
+            print_lines(diff_lines(diff))
         if outcomes:
             terminal.write_text("")
-            write_outcomes(outcomes)
+            print_lines(outcome_lines(outcomes))
     _exit(report, cause)
 
 
@@ -459,37 +417,6 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
         terminal.write_parts(finding_lines(report, code))
 
 
-def _stage_table(clock: Stopwatch) -> str:
-    stages = clock.stages()
-    columns = ("wall_s", "cpu_s", "workers_cpu_s")
-    total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}
-    head = f"{'stage':<10}{'wall s':>10}{'CPU s':>10}{'of workers':>12}"
-    rows = (
-        f"{s['stage']:<10}{s['wall_s']:>10.2f}{s['cpu_s']:>10.2f}{s['workers_cpu_s']:>12.2f}"
-        for s in (*stages, total)
-    )
-    return "\n".join([head, *rows])
-
-
-def _what_happened(result: ScanResult) -> str:
-    if result.unchanged:
-        read = "all hashed" if result.edited_unseen is not None else "none read again"
-        return f"Nothing changed since the last scan: {result.total:,} files, {read}."
-    parts = [f"{result.measured:,} files read"]
-    if result.kept > result.moved:
-        parts.append(f"{result.kept - result.moved:,} unchanged")
-    if result.moved:
-        parts.append(f"{result.moved:,} moved or renamed")
-    if result.resumed:
-        parts.append(f"{result.resumed:,} resumed from an unfinished scan")
-    seconds = sum(lap.wall_s for lap in result.laps.values())
-    said = f"{', '.join(parts)}, in {seconds:.1f} s."
-    if unseen := result.edited_unseen:
-        named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-        said += f"\n{len(unseen):,} changed but kept size and times: {named}."
-    return said
-
-
 def _words(text: str | None) -> list[str] | None:
     if text is None:
         return None
@@ -499,8 +426,8 @@ def _words(text: str | None) -> list[str] | None:
     return words
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
+def _pairs(texts: list[str]) -> dict[str, str]:
     pairs = dict(text.split("=", 1) for text in texts if "=" in text)
     if len(pairs) != len(texts):
-        raise UsageError(f"{option} takes OLD=NEW, such as {option} /data=/mnt/data.")
+        raise UsageError("--root takes OLD=NEW, such as --root /data=/mnt/data.")
     return pairs

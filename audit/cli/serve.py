@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.options import print_lines, quoted, write_note
+from audit.cli.options import option, print_lines, quoted, write_note
 from audit.errors import UsageError
 
 HOST = "127.0.0.1"
@@ -19,52 +19,43 @@ def serve_command(
         Path, typer.Argument(help="Folder with datasets.toml and people.sqlite.")
     ] = Path(),
     init: Annotated[
-        bool, typer.Option("--init", help="Write datasets.toml from the runs below FOLDER.")
+        bool, option("--init", "Write datasets.toml from the runs below FOLDER.")
     ] = False,
-    invite: Annotated[
-        str | None, typer.Option("--invite", help="Print a link for a person, once.")
-    ] = None,
+    invite: Annotated[str | None, option("--invite", "Print a link for a person, once.")] = None,
     role: Annotated[
-        str, typer.Option("--role", help="Role of the invited person: viewer, reviewer or admin.")
+        str, option("--role", "Role of the invited person: viewer, reviewer or admin.")
     ] = "viewer",
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3650, help="Validity of the invitation, in days.")
+        int, option("--days", "Validity of the invitation, in days.", min=1, max=3650)
     ] = 90,
     withdraw: Annotated[
-        str | None, typer.Option("--withdraw", help="Revoke the link and sessions of a person.")
+        str | None, option("--withdraw", "Revoke the link and sessions of a person.")
     ] = None,
     people: Annotated[
-        bool, typer.Option("--people", help="List the invited people and the expiry dates.")
+        bool, option("--people", "List the invited people and the expiry dates.")
     ] = False,
     forget: Annotated[
         str | None,
-        typer.Option("--forget", help="Delete the data of a dataset, or the links of a person."),
+        option("--forget", "Delete the data of a dataset, or the links of a person."),
     ] = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Port, also of the links.")
-    ] = 8501,
+    port: Annotated[int, option("--port", "Port, also of the links.", min=1, max=65535)] = 8501,
     address: Annotated[
-        str, typer.Option("--address", help="Addresses other than 127.0.0.1 need TLS or a proxy.")
+        str, option("--address", "Addresses other than 127.0.0.1 need TLS or a proxy.")
     ] = HOST,
-    url: Annotated[
-        str,
-        typer.Option("--url", help="Public URL, such as https://audit.example.org."),
-    ] = "",
+    url: Annotated[str, option("--url", "Public URL, such as https://audit.example.org.")] = "",
     tls_cert: Annotated[
         Path | None,
-        typer.Option("--tls-cert", exists=True, help="File with the certificate chain, PEM."),
+        option("--tls-cert", "File with the certificate chain, PEM.", exists=True),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", exists=True, help="File with its private key, PEM.")
+        Path | None, option("--tls-key", "File with its private key, PEM.", exists=True)
     ] = None,
     behind_proxy: Annotated[
-        str, typer.Option("--behind-proxy", help="Address of a proxy that authenticates people.")
+        str, option("--behind-proxy", "Address of a proxy that authenticates people.")
     ] = "",
     proxy_header: Annotated[
         str,
-        typer.Option(
-            "--proxy-header", help="Header of the proxy with the name of an invited person."
-        ),
+        option("--proxy-header", "Header of the proxy with the name of an invited person."),
     ] = "X-Forwarded-User",
 ) -> None:
     """Serve the datasets of a folder to the people who are invited: the app, and an HTTP API.
@@ -83,7 +74,12 @@ def serve_command(
         raise UsageError(f"There is no folder {folder}: name the folder of the runs.")
     known = People(folder)
     if init:
-        _init(folder)
+        from audit.service.datasets import FILE, write_datasets
+
+        added = write_datasets(folder)
+        print_lines(f"{one.name}: {one.run}" for one in added)
+        hint = f"No run below {folder} is new: `audit scan SOURCE --out {folder}/runs/NAME`."
+        write_note(f"{folder / FILE} lists the datasets, and who may see them." if added else hint)
     elif invite is not None:
         print_lines([f"{url}/?{PARAMETER}={known.invite(invite, role, days)}"])
         write_note(
@@ -133,14 +129,3 @@ def serve_command(
         more = {"cert": str(tls_cert or ""), "key": str(tls_key or "")}
         more |= {"folder": str(folder), "url": url, "proxy": behind_proxy, "header": proxy_header}
         become(command([], address, port, browser=False, service=more))
-
-
-def _init(folder: Path) -> None:
-    from audit.service.datasets import FILE, write_datasets
-
-    added = write_datasets(folder)
-    print_lines(f"{one.name}: {one.run}" for one in added)
-    if not added:
-        write_note(f"No run below {folder} is new: `audit scan SOURCE --out {folder}/runs/NAME`.")
-    else:
-        write_note(f"{folder / FILE} lists the datasets, and who may see them.")

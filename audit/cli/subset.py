@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,20 +13,23 @@ from audit.cli.goal_options import (
     MEAN,
     FromOption,
     GroupOption,
-    KeptConfidenceOption,
     PlanOptions,
     SplitOption,
     UnlabelledOption,
     model_names,
-    option,
     takes_options,
 )
 from audit.cli.help import TextTyper
-from audit.cli.options import JsonOption, SeedOption, read_config, run_argument
+from audit.cli.options import (
+    JsonOption,
+    SeedOption,
+    option,
+    print_answer,
+    read_config,
+    run_argument,
+)
 from audit.errors import UsageError
-from dataset_preflight.foundation import terminal
 from dataset_preflight.foundation.ending import ExitCode
-from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,13 +49,8 @@ app = TextTyper(
 RunArgument = Annotated[
     Path | None, run_argument("Run directory, as made by `audit scan`; or use --from.")
 ]
-ScoredArgument = Annotated[
-    Path | None,
-    typer.Argument(help="Drawn subset (CSV or Parquet), or a run; without it, all of --from."),
-]
 BaselineOption = Annotated[
-    Path | None,
-    option("--baseline", "Predictions of an earlier model for the whole set."),
+    Path | None, option("--baseline", "Predictions of an earlier model for the whole set.")
 ]
 
 
@@ -67,7 +63,7 @@ def plan_command(
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also write the plan as JSON here.")
+        Path | None, option("-o", "--output", "Also write the plan as JSON here.")
     ] = None,
     sizes: Annotated[
         str | None,
@@ -95,7 +91,7 @@ def plan_command(
     plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
     if output is not None:
         plan.save(output)
-    print_result(as_json, plan.document, lambda: plan_text(plan))
+    print_answer(as_json, plan.document, lambda: plan_text(plan).split("\n"))
     if plan.unreachable:
         raise typer.Exit(ExitCode.FINDINGS)
 
@@ -119,7 +115,7 @@ def _print_sizes(
         frame, goal, sizes=numbers, predictions=read_models(options.predictions),
         minimum_gain=options.assumptions.min_gain, **options.set_options,
     )  # fmt: skip
-    print_result(as_json, curve.document, lambda: curve_text(curve))
+    print_answer(as_json, curve.document, lambda: curve_text(curve).split("\n"))
 
 
 def _planned(
@@ -127,6 +123,7 @@ def _planned(
 ) -> tuple[Plan, pl.DataFrame]:
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
+    from audit.subset.population import marked_noise
     from audit.subset.source import select_eligible
     from audit.subset.strata import Strata, form_units
 
@@ -140,6 +137,10 @@ def _planned(
         files = select_eligible(frame, options.set_options["deduplicated"]).files
         goal = options.goal(len(form_units(files, Strata(), options.group).table))
 
+    noise: float | str | NoiseRate | None = options.assumptions.label_noise
+    if isinstance(noise, str):  # `auto`: the estimate of the scan
+        noise = marked_noise(select_eligible(frame).files)
+
     def make(goal: Goal) -> Plan:
         known: dict[str, Any] = {}
         if baseline is not None and not tables:
@@ -147,7 +148,7 @@ def _planned(
         return make_plan(
             frame, goal, predictions=tables or earlier,
             merge_strata=options.assumptions.merge_strata,
-            label_noise=stated_noise(options.assumptions.label_noise, frame),
+            label_noise=noise,
             **options.set_options, **known,
         )  # fmt: skip
 
@@ -182,21 +183,15 @@ def _objects_plan(
     return replace(plan, split=options.split or "test"), frame
 
 
-class Choose(StrEnum):
-    """How to choose the next images to label or to evaluate, in place of a random draw."""
-
-    COVERAGE = "coverage"
-    UNCERTAINTY = "uncertainty"
-    RARE = "rare"
+Choose = Literal["coverage", "uncertainty", "rare"]
+"""How to choose the next images to label or to evaluate, in place of a random draw."""
 
 
 @app.command("draw")
 @takes_options
 def draw_command(
     options: PlanOptions,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="subset.parquet or subset.csv to write.")
-    ],
+    output: Annotated[Path, option("-o", "--output", "subset.parquet or subset.csv to write.")],
     run: RunArgument = None,
     source: FromOption = None,
     plan: Annotated[Path | None, option("--plan", "Plan of `audit subset plan -o`.")] = None,
@@ -218,7 +213,10 @@ def draw_command(
 ) -> None:
     """Draw an evaluation subset at random, or choose the next images to label."""
     for path in (written := [output, *(sheet or ())]):
-        check_suffix(path)
+        if path.suffix.lower() not in {".csv", ".parquet", ".pq"}:
+            raise UsageError(f"{path}: name a .parquet or .csv file to write.")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
     if len(set(written)) < len(written):
         raise UsageError("Two files to write have one name: give each --sheet its own.")
     if choose is not None:
@@ -291,7 +289,10 @@ def _write_draw(
     from audit.subset.text import draw_text
 
     subset, made = drawn.subset, drawn.plan
-    notes = [_write_sheet(subset.rows, path, copy) for copy, path in enumerate(sheets, 1)]
+    notes = [
+        line for copy, path in enumerate(sheets, 1)
+        for line in _write_sheet(subset.rows, path, copy)
+    ]  # fmt: skip
     write_table(output, subset.rows)
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
@@ -300,14 +301,14 @@ def _write_draw(
         "planned": made and made.document(), "sheets": [str(path) for path in sheets],
     }  # fmt: skip
     then = f"audit subset score {output} {drawn.then}"
-    print_result(
+    print_answer(
         as_json,
         lambda: document_of("subset-draw/1", content),
-        lambda: "\n".join([draw_text(subset, drawn.check, made, then), *notes]),
+        lambda: [*draw_text(subset, drawn.check, made, then).split("\n"), *notes],
     )
 
 
-def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
+def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> list[str]:
     """Write a sheet for a person to label: images under neutral names, no label."""
     from audit.report.output import write_table
     from audit.subset.labelling import blind_sheet
@@ -315,22 +316,21 @@ def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
     images = output.with_name(f"{output.stem}_images")
     sheet, key = blind_sheet(rows, images, copy)
     write_table(output, sheet)
-    text = f"{len(sheet)} examples to label in {output}: fill in the column label."
+    lines = [f"{len(sheet)} examples to label in {output}: fill in the column label."]
     if key is not None:
         originals = output.with_name(f"{output.stem}_key.csv")
         write_table(originals, key)
-        text += (
-            f"\nIts images are in {images} under neutral names. {originals} names the originals: "
+        lines.append(
+            f"Its images are in {images} under neutral names. {originals} names the originals: "
             "do not give it to the person who labels."
         )
-    return text
+    return lines
 
 
 def _choose(
     by: Choose, options: PlanOptions, run: Path | None, source: Path | None, output: Path,
     unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
-    """Write the next images to label or to evaluate."""
     from audit.report.output import write_table
     from audit.subset.choice import Wanted, select_pictures
 
@@ -350,15 +350,15 @@ def _choose(
     split = None if options.split in (None, "all") else options.split
     model = options.predictions[0] if options.predictions else None
     found = select_pictures(
-        run, options.n, by.value, Wanted(split, source, unlabelled, chosen, model), seed=seed,
+        run, options.n, by, Wanted(split, source, unlabelled, chosen, model), seed=seed,
         doubt="entropy" if options.assumptions.uncertainty == "entropy" else "margin",
         cells=options.by or (),
     )  # fmt: skip
     write_table(output, found.rows)
-    print_result(
+    print_answer(
         as_json,
         lambda: found.document() | {"output": str(output)},
-        lambda: "\n".join(map(visible, [*found.lines(), f"Written: {output}."])),
+        lambda: [*found.lines(), f"Written: {output}."],
     )
 
 
@@ -391,7 +391,9 @@ class ScoreOptions:
         list[Path] | None,
         option("--answers", "Filled labelling sheet of a person; twice for two people."),
     ] = None
-    confidence: KeptConfidenceOption = None
+    confidence: Annotated[
+        float | None, option("--confidence", "Confidence level (default: as planned, 0.95).")
+    ] = None
     missing: Annotated[
         Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
     ] = "refuse"
@@ -415,8 +417,7 @@ class ScoreOptions:
     group: GroupOption = None
     by_class: Annotated[bool, option("--by-class", "Also list the classes.")] = False
     slices: Annotated[
-        list[str] | None,
-        option("--slice", "Column whose values get an accuracy each; repeatable."),
+        list[str] | None, option("--slice", "Column whose values get an accuracy each; repeatable.")
     ] = None
 
     @property
@@ -429,11 +430,6 @@ class ScoreOptions:
         """The split to score; None for every file."""
         return _part(self.split, self.plan)
 
-    @property
-    def is_of_objects(self) -> bool:
-        """Whether the metrics are of objects."""
-        return is_of_objects(self.metric or ())
-
     def refuse(self, names: Sequence[str], why: str) -> None:
         """Raise UsageError for the first of these options that differs from its default."""
         default = ScoreOptions()
@@ -444,7 +440,12 @@ class ScoreOptions:
 @app.command("score")
 @takes_options
 def score_command(
-    options: ScoreOptions, subset: ScoredArgument = None, as_json: JsonOption = False
+    options: ScoreOptions,
+    subset: Annotated[
+        Path | None,
+        typer.Argument(help="Drawn subset (CSV or Parquet), or a run; without it, all of --from."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics with confidence intervals; compare models, or people."""
     metrics = options.metric or []
@@ -454,11 +455,11 @@ def score_command(
         raise UsageError("Name what to score: --predictions FILE, or --answers SHEET.")
     elif any(name.startswith(MEAN) for name in metrics):
         document, text = _score_mean(subset, options)
-    elif options.is_of_objects:
+    elif is_of_objects(metrics):
         document, text = _score_objects(subset, options)
     else:
         document, text = _score_images(subset, options)
-    print_result(as_json, lambda: document, lambda: text)
+    print_answer(as_json, lambda: document, lambda: text.split("\n"))
 
 
 Printed = tuple[dict[str, Any], str]
@@ -643,14 +644,6 @@ def _part(split: str | None, plan: Path | None = None) -> str | None:
     return None if named == "all" else named
 
 
-def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
-    """Print one JSON document, or text."""
-    if as_json:
-        terminal.write_parts([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
-    else:
-        terminal.write_text(text())
-
-
 def named_set(run: Path | None, source: Path | None) -> Path:
     """Return where the set is; raises UsageError unless it is named once."""
     if (run is None) == (source is None):
@@ -733,21 +726,3 @@ def read_rows(subset: Path | None, options: ScoreOptions, scored: str) -> pl.Dat
             "subset draw` first."
         )
     return rows
-
-
-def check_suffix(output: Path) -> None:
-    """Raise UsageError for a file that is neither CSV nor Parquet, or lies in no folder."""
-    if output.suffix.lower() not in {".csv", ".parquet", ".pq"}:
-        raise UsageError(f"{output}: name a .parquet or .csv file to write.")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output} cannot be written: {output.parent} is not a folder.")
-
-
-def stated_noise(stated: float | str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
-    """Return the rate of wrong labels that was stated, or the estimate of the scan for `auto`."""
-    from audit.subset.population import marked_noise
-    from audit.subset.source import select_eligible
-
-    if isinstance(stated, str):
-        return marked_noise(select_eligible(frame).files)
-    return stated

@@ -224,32 +224,31 @@ class DecisionStore:
         append_rows(con, "decisions", rows)
         return decisions
 
-    def undo(self, n: int = 1, by: str | None = None, *, anyone: bool = False) -> list[Decision]:
-        """Take back the last `n` batches of `by` (default: yours), or of `anyone`; newest first.
+    def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
+        """Take back the last `n` batches of `by` (default: yours); newest first.
 
         Raises UsageError where there is nothing left to undo.
         """
         who = _text(by or whoami())
         if n < 1:
             raise UsageError(f"--undo undoes 1 batch or more, not {n}.")
-        mine = "" if anyone else "AND by = ?"
         with self.writing() as con:
             batches = con.execute(
-                f"SELECT DISTINCT batch FROM log WHERE NOT undone {mine} "
+                "SELECT DISTINCT batch FROM log WHERE NOT undone AND by = ? "
                 "ORDER BY batch DESC LIMIT ?",
-                [n] if anyone else [who, n],
+                [who, n],
             ).fetchall()
             if batches:
                 return self._take_back(con, who, [batch for (batch,) in batches])
             last = con.execute("SELECT by FROM log WHERE NOT undone ORDER BY id DESC LIMIT 1")
             other = last.fetchone()
-            if anyone or other is None:
+            if other is None:
                 raise UsageError(
                     "There is no decision left to undo: `audit decide RUN --log` shows them all."
                 )
             raise UsageError(
                 f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
-                "`--by` that name, or `--anyone`."
+                "`--by` that name."
             )
 
     def undo_batch(self, batch: str, at: str, by: str | None = None) -> list[Decision]:

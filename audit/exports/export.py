@@ -35,7 +35,7 @@ from dataset_preflight.foundation.files import real
 
 SCHEMA = "audit-export/1"
 RECORD = "export.json"  # what an export wrote, so that the next one may replace it
-WRITERS = (".csv", ".parquet")
+TABLE_FORMS = ("csv", "parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def export_tables(
 
     Raises UsageError for another format, and where a file is in the way that no export wrote.
     """
-    if f".{format}" not in WRITERS:
+    if format not in TABLE_FORMS:
         raise UsageError(f"{format!r} is not a format of tables: use csv or parquet.")
     tables = {out_dir / f"{name}.{format}": name for name in TABLES}
     lists = {out_dir / f"{name}.txt": name for name in LISTS}
@@ -85,25 +85,6 @@ def export_tables(
     facts["sha256"] = {path.name: digest_of(path) for path in result.files}
     write_whole(record, lambda part: part.write_text(json.dumps(facts) + "\n"))
     return result
-
-
-def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = False) -> ExportResult:
-    """Write single tables, or lists of file names: name (of `TABLES` or `LISTS`) to path.
-
-    The extension decides: .csv or .parquet for a table, .txt for the paths of `kept` (also by the
-    name `manifest`) or `quarantine`. Raises UsageError as `export_tables` does.
-    """
-    tables, lists = {}, {}
-    for name, path in targets.items():
-        _may_write(path, run, replace)
-        if path.suffix.lower() == ".txt" and (name in LISTS or name in LISTS.values()):
-            lists[path] = next(n for n, table in LISTS.items() if name in (n, table))
-        elif path.suffix.lower() in WRITERS and name in TABLES:
-            tables[path] = name
-        else:
-            allowed = (*WRITERS, ".txt") if name in LISTS.values() else WRITERS
-            raise UsageError(f"{path} should end in {' or '.join(allowed)}.")
-    return _write(run, tables, lists)[0]
 
 
 def _write(
@@ -149,9 +130,6 @@ def _may_write(path: Path, run: Path, replace: bool) -> None:
     if path.exists() and (inside or not replace):
         fix = "choose another name" + ("" if inside else ", or replace it with --replace")
         raise UsageError(f"{path} exists: {fix}.")
-
-
-TABLE_FORMS = ("csv", "parquet")
 
 
 @dataclass(frozen=True, slots=True)

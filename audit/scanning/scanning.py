@@ -112,6 +112,25 @@ class ScanResult:
     edited_unseen: Sequence[str] | None = None
     notice: str = ""
 
+    def summary(self) -> str:
+        """Return what the scan did, in words."""
+        if self.unchanged:
+            read = "all hashed" if self.edited_unseen is not None else "none read again"
+            return f"Nothing changed since the last scan: {self.total:,} files, {read}."
+        parts = [f"{self.measured:,} files read"]
+        if self.kept > self.moved:
+            parts.append(f"{self.kept - self.moved:,} unchanged")
+        if self.moved:
+            parts.append(f"{self.moved:,} moved or renamed")
+        if self.resumed:
+            parts.append(f"{self.resumed:,} resumed from an unfinished scan")
+        seconds = sum(lap.wall_s for lap in self.laps.values())
+        said = f"{', '.join(parts)}, in {seconds:.1f} s."
+        if unseen := self.edited_unseen:
+            named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            said += f"\n{len(unseen):,} changed but kept size and times: {named}."
+        return said
+
 
 def scan(
     source: Source, run: Path, *, progress: ProgressCallback = ignore_progress, **request: Any

@@ -295,7 +295,6 @@ class Api:
         await self._send(send, _encode({"error": sentence}), status)
 
     async def _apart(self, act: Callable[..., T], *args: Any) -> T:
-        """Do something that may take a while in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *args)
 
     async def _send(self, send: Sender, reply: Reply, status: int) -> None:

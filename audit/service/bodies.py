@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Mapping
@@ -59,12 +58,18 @@ def parse_apart(body: bytes) -> dict[str, Any]:
 
 def split_body(_: Mapping[str, Any], body: bytes, output: IO[bytes]) -> None:
     """Write the parts of a body, after a line of JSON that lists them."""
+    import polars as pl
+
     rest, parts, blobs = {}, list[tuple[str, str, int]](), list[bytes]()
     for name, value in parse_object(body).items():
         if isinstance(value, str) and len(value) > LONG_TEXT:
             kind, blob = "text", value.encode()
-        elif isinstance(value, dict) and len(value) > LONG_OBJECT and _has_texts(value):
-            kind, blob = "object", _columns(value)
+        elif (
+            isinstance(value, dict) and len(value) > LONG_OBJECT
+            and all(isinstance(one, str) for one in value.values())
+        ):  # fmt: skip
+            frame = pl.DataFrame({"id": list(value), "value": list(value.values())})
+            kind, blob = "object", frame.write_ipc_stream(None).getvalue()
         else:
             rest[name] = value
             continue
@@ -78,18 +83,6 @@ def split_body(_: Mapping[str, Any], body: bytes, output: IO[bytes]) -> None:
         )
     output.write(head + b"\n")
     output.writelines(blobs)
-
-
-def _has_texts(value: Mapping[str, Any]) -> bool:
-    return all(isinstance(one, str) for one in value.values())
-
-
-def _columns(value: Mapping[str, str]) -> bytes:
-    import polars as pl
-
-    stream = io.BytesIO()
-    pl.DataFrame({"id": list(value), "value": list(value.values())}).write_ipc_stream(stream)
-    return stream.getvalue()
 
 
 if __name__ == "__main__":

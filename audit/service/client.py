@@ -1,7 +1,4 @@
-"""Read the runs of a service from Python: `audit.connect(url, token)`.
-
-    pets = audit.connect("http://127.0.0.1:8501", token).open("pets")
-    pets.findings
+"""Read the runs of a service from Python: `audit.connect(url, token).open("pets").findings`.
 
 Frames and names are those of `Run`. Errors of the service are UsageErrors.
 """

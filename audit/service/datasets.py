@@ -1,16 +1,7 @@
-"""The datasets that `audit serve` shows: FOLDER/datasets.toml, their stores, their lines at home.
+"""The datasets that `audit serve` shows: their stores, and their lines at home.
 
-    webhook = "https://..."     # receives the news of `audit.service.jobs`
-    [[dataset]]
-    name = "pets"
-    run = "runs/pets"           # below FOLDER, or absolute
-    source = "/data/pets"
-    people = ["Ada", "Bob"]     # who may see it (default: everybody who is invited)
-    every = "1d"                # interval of scans: minutes, hours or days
-    keep = 5                    # versions to keep (default 2)
-    pushed = true               # instead of run and source: receives `audit scan --push`
-
-The file is read for each request. A request names a dataset, never a path.
+FOLDER/datasets.toml (docs/service.md) is read for each request, which names a dataset, never a
+path.
 """
 
 from __future__ import annotations

@@ -289,13 +289,9 @@ def _queue(call: ApiCall) -> JobQueue:
 
 def get_decisions(call: ApiCall) -> Any:
     """Return decisions, the newest first."""
-    store, limit, before = (
-        DecisionStore(call.dataset.run),
-        call.words["limit"],
-        call.words["before"],
-    )
+    limit, before = call.words["limit"], call.words["before"]
     ids = None if before is None else range(max(1, before - limit), before)
-    found = store.log(limit, ids)
+    found = DecisionStore(call.dataset.run).log(limit, ids)
     following = found[-1].id if found and found[-1].id > 1 else None
     return {"decisions": [_facts(one) for one in found], "next": following}
 

@@ -158,7 +158,8 @@ def main(arguments: Sequence[str]) -> int:
             tell(result=make_folder(Path(run), Path(source[0]), source[1]))
             return 0
         request = ScanOptions(config=config).prepare(source, Path(run))
-        tell(result=said(request.carry_out(report_progress)))
+        done = request.carry_out(report_progress)
+        tell(result=f"{done.summary()} {done.notice}".strip())
     except AuditError as error:
         tell(error=str(error))
         return LOCKED if isinstance(error, LockedError) else 2
@@ -189,16 +190,6 @@ def make_folder(run: Path, folder: Path, how: str) -> str:
     )
     there = f", {done.there:,} were there" if done.there else ""
     return f"{done.made:,} files made{there}; {path.name} beside the folder is their plan."
-
-
-def said(done: scanning.ScanResult) -> str:
-    """Return what a scan did, in words."""
-    if done.unchanged:
-        unchanged = f"Nothing changed since the last scan: {done.total:,} files, none read again."
-        return f"{unchanged} {done.notice}".strip()
-    kept = f", {done.kept:,} unchanged" if done.kept else ""
-    resumed = f", {done.resumed:,} resumed" if done.resumed else ""
-    return f"{done.measured:,} files read{kept}{resumed}. {done.notice}".strip()
 
 
 if __name__ == "__main__":

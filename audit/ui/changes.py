@@ -18,7 +18,6 @@ from audit.results.history import Moment, last_change
 from audit.results.images import cards
 from audit.results.run_findings import samples_of
 from audit.run import run_version
-from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.gallery import show_gallery
@@ -84,7 +83,7 @@ def page() -> None:
     _files(run, found)
     if len(found.objects):
         st.header("Objects by class")
-        st.dataframe(visible_frame(found.objects), hide_index=True, width="stretch")
+        html.table(found.objects)
     dialogue()
 
 
@@ -170,11 +169,7 @@ def _files(run: Opened, found: RunDiff) -> None:
         "Change", "change", list(counts), any_=None, shown=lambda c: f"{c} ({counts[c]:,})"
     )
     rows = found.files.filter(pl.col("change") == kind)
-    _pictures(run, rows["after"].drop_nulls().head(PICTURED).to_list())
-    st.dataframe(visible_frame(rows), hide_index=True, width="stretch", height=280)
-
-
-def _pictures(run: Opened, ids: Sequence[str]) -> None:
-    if ids:
+    if ids := rows["after"].drop_nulls().head(PICTURED).to_list():
         shown = cards(run, ids)
         show_gallery(run, "changed files", shown, marks=run.decisions.by_sample, width=150)
+    html.table(rows, height=280)

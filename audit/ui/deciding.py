@@ -274,7 +274,6 @@ def _named(opened: Opened, done: Sequence[Decision]) -> str:
 
 
 def _some(ids: Sequence[str], n: int) -> str:
-    """Return the first of `n` names, in words."""
     more = f" and {n - NAMED:,} more" if n > NAMED else ""
     return f": {', '.join(ids[:NAMED])}{more}" if ids else ""
 
@@ -354,19 +353,19 @@ def choose_rule(run: Opened) -> None:
     """Ask, once for all groups, which copy K keeps and which split gives way."""
     splits = [s for s in run.report().dataset.by_split() if s]
     left, right, key = st.columns([6, 5, 2], vertical_alignment="bottom")
-    with left:
-        link.choose(
-            "K keeps",
-            "rule",
-            [*RULES, *(f"split:{s}" for s in splits)],
-            any_=None,
-            shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
-            help="Groups with different labels stay open. So do groups in several splits, "
-            "unless a split is chosen here.",
-        )
+    link.choose(
+        "K keeps",
+        "rule",
+        [*RULES, *(f"split:{s}" for s in splits)],
+        at=left,
+        any_=None,
+        shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
+        help="Groups with different labels stay open. So do groups in several splits, "
+        "unless a split is chosen here.",
+    )
     if len(splits) > 1:
-        with right:
-            link.choose("Drop duplicates from", "from", splits, any_="none: leave groups open")
+        none = "none: leave groups open"
+        link.choose("Drop duplicates from", "from", splits, at=right, any_=none)
         with key:
             turn = partial(_turn_split, splits)
             said = "Next split; after the last, none."
@@ -374,7 +373,6 @@ def choose_rule(run: Opened) -> None:
 
 
 def _turn_split(splits: Sequence[str]) -> None:
-    """Let the next split of the list give way, after the last none."""
     turns = ["", *splits]
     at = turns.index(link.chosen_option("from", turns))
     link.put(**{"from": turns[(at + 1) % len(turns)]})

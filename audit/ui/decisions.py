@@ -15,13 +15,15 @@ import streamlit as st
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
 from audit.decisions.store import DecisionStore
 from audit.errors import AuditError
+from audit.exports.annotation_export import FORMS as ANNOTATED
+from audit.exports.application import HOWS
 from audit.exports.export import TABLE_FORMS, Exported, export_as
+from audit.exports.review_tasks import TOOLS
 from audit.results import findings as browse
 from audit.results.decision_summary import PairAgreement, disagreements, measure_agreement
 from audit.results.findings import FindingFilter
 from audit.results.formatting import counted
 from audit.service.work import start_job
-from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.deciding import PRESSED, button, describe, page_key, record_here, reviewer, undo
 from audit.ui.guard import NAMING, served, serving
@@ -38,18 +40,10 @@ RESTS_S = 1.0  # after the last message of keys
 FOLLOW_S = 5.0  # between drawings of the whole page for what others decide: 20 do so all the time
 FOLLOWED = "when the whole page was drawn for what others decided, monotonic"
 SEEN = "revision of the decisions when the whole page was drawn"
-FORMS = {
-    "csv": "Tables, CSV",
-    "parquet": "Tables, Parquet",
-    "copy": "The kept set: a folder of copies",
-    "hardlink": "The kept set: a folder of hard links",
-    "coco": "Annotations, COCO",
-    "yolo": "Annotations, YOLO",
-    "voc": "Annotations, Pascal VOC",
-    "label-studio": "Tasks to review, Label Studio",
-    "cvat": "Tasks to review, CVAT",
-}
-FOLDERS = ("copy", "hardlink")
+TABLES = (
+    "The manifest of the kept set (relabels and moves applied), the quarantine list with reasons, "
+    "lists of file names, duplicate pairs and per-sample scores."
+)
 FOLDER = (
     "A new folder split/class/file with relabels and moves applied, dropped files left out, and a "
     "manifest; annotations go along into the folder of its plan, beside it."
@@ -60,15 +54,16 @@ TASKS = (
     "decision. `audit decide --from` reads the answers."
 )
 CHOSEN = "findings whose images are exported"
-TOOLS = ("label-studio", "cvat")
-ANNOTATED = ("coco", "yolo", "voc")
-MEANING = {
-    "copy": FOLDER,
-    "hardlink": FOLDER,
-    **dict.fromkeys(ANNOTATED, ANNOTATIONS),
-    **dict.fromkeys(TOOLS, TASKS),
-    "tables": "The manifest of the kept set (relabels and moves applied), the quarantine list with "
-    "reasons, lists of file names, duplicate pairs and per-sample scores.",
+FORMS = {
+    "csv": ("Tables, CSV", TABLES),
+    "parquet": ("Tables, Parquet", TABLES),
+    "copy": ("The kept set: a folder of copies", FOLDER),
+    "hardlink": ("The kept set: a folder of hard links", FOLDER),
+    "coco": ("Annotations, COCO", ANNOTATIONS),
+    "yolo": ("Annotations, YOLO", ANNOTATIONS),
+    "voc": ("Annotations, Pascal VOC", ANNOTATIONS),
+    "label-studio": ("Tasks to review, Label Studio", TASKS),
+    "cvat": ("Tasks to review, CVAT", TASKS),
 }
 
 
@@ -128,7 +123,7 @@ def _log(run: Opened) -> None:
     ]
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    st.dataframe(visible_frame(frame), hide_index=True, width="stretch")
+    html.table(frame)
 
 
 def _disagreements(run: Opened) -> None:
@@ -139,7 +134,7 @@ def _disagreements(run: Opened) -> None:
         return
     st.header("Where people disagree")
     html.paragraph("The latest decision counts. Decide again to settle it.", "quiet small")
-    st.dataframe(visible_frame(otherwise), hide_index=True, width="stretch")
+    html.table(otherwise)
     rows = [
         (f"{visible(pair.first)} and {visible(pair.second)}", _agreed(pair))
         for pair in measure_agreement(answers)
@@ -163,11 +158,7 @@ def _stale(run: Opened) -> None:
         "apply them.",
         "quiet small",
     )
-    st.dataframe(
-        visible_frame(stale.select("kind", "subject", "reason", "verb", "value", "by", "at")),
-        hide_index=True,
-        width="stretch",
-    )
+    html.table(stale.select("kind", "subject", "reason", "verb", "value", "by", "at"))
 
 
 def _export(run: Opened) -> None:
@@ -180,34 +171,31 @@ def _export(run: Opened) -> None:
         "new files; yours stay as they are.",
         "small",
     )
-    st.selectbox("What to write", list(FORMS), key=FORMAT, format_func=FORMS.__getitem__)
+    st.selectbox("What to write", list(FORMS), key=FORMAT, format_func=lambda f: FORMS[f][0])
     form = str(st.session_state[FORMAT])
-    html.paragraph(MEANING.get(form, MEANING["tables"]), "quiet small")
+    html.paragraph(FORMS[form][1], "quiet small")
     if form in TOOLS:
-        _choose_findings(run)
+        counts = browse.facet(run, FindingFilter(status=browse.IS_OPEN), "code")
+        names = {check.code: check.name for check in run.report().checks}
+        st.multiselect(
+            "Findings",
+            list(counts),
+            key=CHOSEN,
+            format_func=lambda c: f"{c} {visible(names.get(c, ''))} ({counts[c]:,} open)",
+        )
     if form in ANNOTATED and (faults := describe_open_faults(run.run)):
         html.notice(faults)
         button("Fix them first", "fix faults", partial(_fix_faults, run))
     st.text_input("Folder to write", key=OUT, placeholder=visible(str(_default(run, form))))
-    act = partial(_make, run, form) if form in FOLDERS else partial(_write, run, form)
-    button("Export", "export", act, primary=True, disabled=form in FOLDERS and is_busy())
-    if form in FOLDERS:
+    is_folder = form in HOWS
+    act = partial(_make, run, form) if is_folder else partial(_write, run, form)
+    button("Export", "export", act, primary=True, disabled=is_folder and is_busy())
+    if is_folder:
         show_work()
         return
     written: tuple[str, Exported] | None = st.session_state.get(WRITTEN)
     if written is not None and written[0] == form:
         _show_written(written[1])
-
-
-def _choose_findings(run: Opened) -> None:
-    counts = browse.facet(run, FindingFilter(status=browse.IS_OPEN), "code")
-    names = {check.code: check.name for check in run.report().checks}
-    st.multiselect(
-        "Findings",
-        list(counts),
-        key=CHOSEN,
-        format_func=lambda c: f"{c} {visible(names.get(c, ''))} ({counts[c]:,} open)",
-    )
 
 
 def _fix_faults(run: Opened) -> None:

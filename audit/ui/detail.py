@@ -6,7 +6,7 @@ labelling mode. The page behind has none, so that no key decides about a hidden 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import polars as pl
@@ -20,12 +20,11 @@ from audit.results.file_details import FileCard, make_file_card
 from audit.results.formatting import ON_DISK, as_sentence, counted, number_text
 from audit.results.images import cards
 from audit.results.label_review import label_doubt
-from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import show_viewer
 from audit.ui.deciding import decide_selected, label_picture, undo
 from audit.ui.gallery import BESIDE
-from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
+from audit.ui.opened import Opened, answering, open_chosen_run, safely, show_said
 from audit.ui.queue import show_picture_queue
 
 KEYED = 9  # classes that have a digit
@@ -48,7 +47,7 @@ def _dialogue() -> None:
 def _image() -> None:
     # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
     run, sample = open_chosen_run(), link.get("image")
-    card = _card(run.key, sample, run)
+    card = run.ask(make_file_card, sample)
     zoomed = bool(st.session_state.get(ZOOMED))
     classes = _keys(run, sample)
     show_said()  # below the buttons, which stay where they are
@@ -64,15 +63,9 @@ def _image() -> None:
         with findings:
             _findings(run, card)
         with measured:
-            rows = visible_frame(_measured(card))
-            st.dataframe(rows, hide_index=True, width="stretch", height=360)
+            html.table(_measured(card), height=360)
     with ahead:  # after the picture: what a key is about is what is shown
         show_picture_queue(run, sample, classes)
-
-
-@cached
-def _card(key: str, sample: str, _run: Opened) -> FileCard:
-    return make_file_card(_run, sample)
 
 
 def _picture(run: Opened, sample: str, zoomed: bool) -> None:
@@ -140,7 +133,6 @@ def _keys(run: Opened, sample: str) -> list[str]:
 
 
 def _class_keys(run: Opened, sample: str, then: str) -> list[str]:
-    """Draw a button for each of the largest classes, in the order of their names."""
     largest = largest_classes(run)
     with st.container(horizontal=True):
         for digit, name in enumerate(largest, 1):
@@ -196,21 +188,14 @@ def _findings(run: Opened, card: FileCard) -> None:
 
 
 def _measured(card: FileCard) -> pl.DataFrame:
-    rows: Sequence[tuple[str, str, float | None, float | None, str]] = [
-        (
-            m.name,
-            f"{m.value:016x}" if m.name in ("phash", "dhash") else number_text(m.value),
-            None if m.in_class is None else round(m.in_class.percentile, 1),
-            None if m.in_dataset is None else round(m.in_dataset.percentile, 1),
-            m.doc,
-        )
+    rows = [
+        {
+            "column": m.name,
+            "value": f"{m.value:016x}" if m.name in ("phash", "dhash") else number_text(m.value),
+            "percentile in class": m.in_class and round(m.in_class.percentile, 1),
+            "percentile in all": m.in_dataset and round(m.in_dataset.percentile, 1),
+            "description": m.doc,
+        }
         for m in card.measurements
     ]
-    schema = {
-        "column": pl.String,
-        "value": pl.String,
-        "percentile in class": pl.Float64,
-        "percentile in all": pl.Float64,
-        "description": pl.String,
-    }
-    return pl.DataFrame(list(rows), schema=schema, orient="row")
+    return pl.DataFrame(rows, infer_schema_length=None)

@@ -42,6 +42,7 @@ from audit.ui.detail import dialogue
 from audit.ui.findings import (
     COLUMNS,
     go_on,
+    open_line,
     pick,
     selected,
     step,
@@ -49,12 +50,11 @@ from audit.ui.findings import (
     turn_pages,
     write_head,
 )
-from audit.ui.frame import make_fragment, page_changed
+from audit.ui.frame import make_fragment
 from audit.ui.gallery import place, show_gallery
 from audit.ui.listing import finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, cached, open_chosen_run
 from audit.ui.queue import DIGITS, copies_left, show_queue, show_settled
-from dataset_preflight.foundation.terminal import visible
 
 VIEWS = ("Groups", "Overlap of splits")
 CODES = ("DUP003", "DUP002", "DUP001", "SPLIT001")
@@ -105,37 +105,27 @@ def _for_all(run: Opened) -> None:
 
 def _filters(run: Opened) -> None:
     counts = browse.facet(run, FindingFilter(codes=FAMILY, status="open"), "code")
-    splits = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "splits"), "split")
-    labels = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "labels"), "class")
+    splits = link.offered("split", browse.facet(run, FindingFilter(codes=FAMILY), "splits"))
+    labels = link.offered("class", browse.facet(run, FindingFilter(codes=FAMILY), "labels"))
     names = {check.code: check.name for check in run.report().checks}
     both = bool(link.get("split"))
     box = iter(st.columns([3, *([2, 2] if both else [2]), 3, 2, 3], vertical_alignment="bottom"))
-    with next(box):
-        codes = [c for c in CODES if c in names]
-        link.choose(
-            "Kind",
-            "code",
-            codes,
-            resets=["finding"],
-            shown=lambda c: f"{c} {names[c]} ({counts.get(c, 0):,} open)",
-        )
-    with next(box):
-        link.choose("Split", "split", splits, resets=["finding", "beside"])
+    resets = ["finding"]
+    link.choose(
+        "Kind",
+        "code",
+        [c for c in CODES if c in names],
+        at=next(box),
+        resets=resets,
+        shown=lambda c: f"{c} {names[c]} ({counts.get(c, 0):,} open)",
+    )
+    link.choose("Split", "split", splits, at=next(box), resets=["finding", "beside"])
     if both:
-        others = sorted({*splits, link.get("beside")} - {"", link.get("split")})
-        with next(box):
-            link.choose("and in", "beside", others, resets=["finding"])
-    with next(box):
-        link.choose("Class", "class", labels, resets=["finding"])
-    with next(box):
-        link.choose("Status", "status", STATUSES, any_=None, resets=["finding"])
-    with next(box):
-        link.write_link("Search", "q", resets=["finding"], placeholder="file name")
-
-
-def _offered(facet: Mapping[str, int], name: str) -> list[str]:
-    """Return the values to offer: those of duplicates, and the one that the link asks for."""
-    return sorted({*facet, link.get(name)} - {""})
+        others = [s for s in link.offered("beside", splits) if s != link.get("split")]
+        link.choose("and in", "beside", others, at=next(box), resets=resets)
+    link.choose("Class", "class", labels, at=next(box), resets=resets)
+    link.choose("Status", "status", STATUSES, at=next(box), any_=None, resets=resets)
+    link.write_link("Search", "q", at=next(box), resets=resets, placeholder="file name")
 
 
 def _asked() -> FindingFilter:
@@ -167,13 +157,8 @@ def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
         finding_row(row, f"{(row.first or '').rsplit('/', 1)[-1]} and {row.n_samples - 1:,} more")
         for row in rows.rows
     ]
-    show_listing("groups list", COLUMNS, lines, _open, current.finding.fingerprint)
+    show_listing("groups list", COLUMNS, lines, open_line, current.finding.fingerprint)
     turn_pages(rows)
-
-
-def _open(fingerprint: str) -> None:
-    page_changed()
-    link.put(finding=fingerprint)
 
 
 def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
@@ -268,12 +253,9 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
     st.header("Compare two")
     names = list(members)
     left, right = st.columns(2)
-    with left:
-        first = link.choose("First", "a", names, any_=None, shown=visible)
-    with right:
-        second = link.choose(
-            "Second", "b", [n for n in names if n != first], any_=None, shown=visible
-        )
+    first = link.choose("First", "a", names, at=left, any_=None)
+    others = [n for n in names if n != first]
+    second = link.choose("Second", "b", others, at=right, any_=None)
     shown = _difference(run.key, first, second, members[first], members[second])
     if shown.error:
         html.empty("No difference image", shown.error)
@@ -289,17 +271,12 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
             html.paragraph(title, "quiet small")
     html.paragraph("Overlay or flicker the two images.", "quiet small")
     show_viewer("two copies", [("First", shown.first), ("Second, aligned", shown.laid)], 420)
-    html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
+    html.write_html(html.value_table(_evidence(shown, run.ask(show_pair, first, second))))
 
 
 @cached
 def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> PictureDifference:
     return difference(_a, _b)
-
-
-@cached
-def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
-    return show_pair(_run, first, second)
 
 
 def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, str]]:

@@ -35,6 +35,7 @@ from audit.results.filters import (
 )
 from audit.results.formatting import counted, number_text
 from audit.results.images import Edge, Order, Page
+from audit.results.results import Results
 from audit.results.similar import similar_pictures
 from audit.ui import html, link
 from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_strip
@@ -42,7 +43,7 @@ from audit.ui.deciding import NOTE, button, decide_selected, page_buttons
 from audit.ui.detail import dialogue
 from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import component, default_lines, show_gallery
-from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely
+from audit.ui.opened import Opened, answering, open_chosen_run, safely
 from audit.ui.queue import show_selected_queue
 from dataset_preflight.foundation.terminal import visible
 
@@ -102,7 +103,7 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
         show_extremes(run, known[drawn], link.get("where"))
         return
     if like:
-        near = _alike(run.key, like, link.get("where"), run)
+        near = run.ask(_alike, like, link.get("where"))
         if tagged:
             near = {name: near[name] for name in near if name in tagged}
         _show(run, conditions, order, int(size), [*among, Among(tuple(near))], near)
@@ -134,12 +135,11 @@ def _show(
     bulk_dialogue((Among(tuple(_picked())),) if link.get("act") == "picked" else fitting)
 
 
-@cached
-def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
+def _alike(run: Results, like: str, where: str) -> dict[str, float]:
     """Return how like (cosine) the pictures under a filter are, the most alike first."""
-    found = similar_pictures(_run, like, ALIKE)
+    found = similar_pictures(run, like, ALIKE)
     near = dict(found.select("sample_id", "similarity").iter_rows())
-    fitting = set(images.list_ids(_run, (*from_link(where), Among(tuple(near)))))
+    fitting = set(images.list_ids(run, (*from_link(where), Among(tuple(near)))))
     return {name: alike for name, alike in near.items() if name in fitting}
 
 
@@ -159,12 +159,11 @@ def _scatter(
     box = st.columns(3)
     x, y = MAP_X, MAP_Y
     if not of_map:
-        with box[0]:
-            x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
-        with box[1]:
-            y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
-    with box[0 if of_map else 2]:
-        colour = link.choose("Colour", "colour", _first(others, COLOUR), any_=None)
+        axis: dict[str, Any] = {"any_": None, "resets": ["lasso"]}
+        x = link.choose("Across", "x", _first(numbers, X), at=box[0], **axis)
+        y = link.choose("Up", "y", _first(numbers, Y), at=box[1], **axis)
+    last = box[0 if of_map else 2]
+    colour = link.choose("Colour", "colour", _first(others, COLOUR), at=last, any_=None)
     where = from_link(link.get("where"))
     found = run.ask(distributions.scatter_points, x, y, colour, where)
     if found.rows.is_empty():
@@ -309,10 +308,12 @@ def _bar(
                     f"grid {verb}",
                     partial(decide_selected, run, picked, verb),
                 )
-            st.button("Relabel, move or tag", "act on picked", on_click=open_bulk, args=("picked",))
+            act = partial(link.put, act="picked")
+            st.button("Relabel, move or tag", "act on picked", on_click=act)
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
         else:
-            st.button(f"Bulk actions ({total:,})", "act on all", on_click=open_bulk)
+            act = partial(link.put, act="all")
+            st.button(f"Bulk actions ({total:,})", "act on all", on_click=act)
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
             data=lambda: images.export_csv(run, (Among(tuple(picked)),) if picked else conditions),
@@ -488,26 +489,14 @@ def _choice(
 
 
 PREVIEW = 12
-VERBS = {
-    "Keep": Action.KEEP,
-    "Drop": Action.DROP,
-    "Relabel": Action.RELABEL,
-    "Move": Action.MOVE,
-    "Tag": Action.TAG,
-    "Untag": Action.UNTAG,
-}
 TO = {
     Action.RELABEL: "New class",
     Action.MOVE: "New split",
     Action.TAG: "Tag",
     Action.UNTAG: "Tag to remove",
 }
+VERBS = {verb.value.capitalize(): verb for verb in (Action.KEEP, Action.DROP, *TO)}
 VERB, VALUE = "verb for all that fit", "value for all that fit"
-
-
-def open_bulk(of: str = "all") -> None:
-    """Ask for the dialogue about `all` that fit, or those `picked`: the link says so."""
-    link.put(act=of)
 
 
 def bulk_dialogue(conditions: Sequence[Condition]) -> None:

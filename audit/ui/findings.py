@@ -107,27 +107,21 @@ def _filters(run: Opened) -> None:
     names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 2, 3, 2, 2, 3], vertical_alignment="bottom")
     codes = {c: f"{c} {name} ({facets['code'].get(c, 0):,})" for c, name in names.items()}
-    with box[0]:
-        resets = ["finding", "fold"]
-        link.choose("Check", "code", list(names), resets=resets, shown=codes.__getitem__)
-    with box[1]:
-        shown = partial(_with_count, facets["severity"])
-        link.choose("Severity", "severity", list(Severity), resets=resets, shown=shown)
+    resets = ["finding", "fold"]
+    link.choose("Check", "code", list(names), at=box[0], resets=resets, shown=codes.__getitem__)
+    shown = partial(_with_count, facets["severity"])
+    link.choose("Severity", "severity", list(Severity), at=box[1], resets=resets, shown=shown)
     for place, title, name, facet in (
         (box[2], "Split", "split", facets["splits"]),
         (box[3], "Class", "class", facets["labels"]),
     ):
-        options = sorted({*facet, link.get(name)} - {""})
-        shown = partial(_with_count, facet)
-        with place:
-            link.choose(title, name, options, resets=["finding"], shown=shown)
-    with box[4]:
-        link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
-    with box[5]:
-        orders = tuple(PLACES)
-        link.choose("Order", "order", orders, any_=None, resets=["finding", "start", "before"])
-    with box[6]:
-        link.write_link("Search", "q", resets=["finding"], placeholder="file name or message")
+        shown, options = partial(_with_count, facet), link.offered(name, facet)
+        link.choose(title, name, options, at=place, resets=["finding"], shown=shown)
+    statuses = (*STATUSES, ALL)
+    link.choose("Status", "status", statuses, at=box[4], any_=None, resets=["finding"])
+    link.choose("Order", "order", tuple(PLACES), at=box[5], any_=None, resets=["finding"])
+    hint = "file name or message"
+    link.write_link("Search", "q", at=box[6], resets=["finding"], placeholder=hint)
 
 
 def _with_count(facet: Mapping[str, int], value: str) -> str:
@@ -155,7 +149,7 @@ def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
     lines = [finding_row(row, _about(row)) for row in rows.rows]
     chosen = current.finding.fingerprint if current else None
     folds = {row.fingerprint: row.fold or "" for row in rows.rows if row.n_folded > 1}
-    show_listing("findings list", COLUMNS, lines, lambda f: _open_line(f, folds), chosen)
+    show_listing("findings list", COLUMNS, lines, partial(open_line, folds=folds), chosen)
     turn_pages(rows)
 
 
@@ -185,21 +179,19 @@ def _turn(way: str, fingerprint: str) -> None:
     link.put(**{way: fingerprint})
 
 
-def _open_line(fingerprint: str, folds: Mapping[str, str]) -> None:
+def open_line(fingerprint: str, folds: Mapping[str, str] | None = None) -> None:
     """Open the finding of a line, or the list of those that the line stands for."""
-    if fold := folds.get(fingerprint):
+    if fold := (folds or {}).get(fingerprint):
         _unfold(fold)
         return
-    page_changed()
+    pick([])
     link.put(finding=fingerprint)
-    st.session_state[PICKED] = []
 
 
 def _unfold(fold: str) -> None:
-    page_changed()
+    pick([])
     link.first_page("finding")
     link.put(fold=fold)
-    st.session_state[PICKED] = []
 
 
 def write_head(current: OpenedFinding, *more: str) -> None:
@@ -378,7 +370,6 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
 def _with_all_boxes(
     run: Opened, members: Sequence[Card], images: Mapping[str, Thumbnail]
 ) -> list[Thumbnail]:
-    """Return the thumbnails, with boxes and outlines where annotations were read."""
     boxes = load_boxes(run, [card.id for card in members])
     names = run.ask(class_order) if boxes else []
     return [with_boxes(images[card.id], card, boxes.get(card.id, ()), names) for card in members]

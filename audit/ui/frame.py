@@ -1,4 +1,4 @@
-"""What surrounds a page: title, history, keys, the sidebar; and fragments of a page.
+"""What surrounds a page: title, history, keys, sidebar with saved views; fragments of a page.
 
 A fragment is drawn alone if the click turned its own page and called `page_changed`. After any
 other click or a new scan it requests the whole page.
@@ -7,23 +7,27 @@ other click or a new scan it requests the whole page.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from audit.ui import link
+from audit.results.saved_views import link_of, load_views, remove_view, save_view
+from audit.ui import html, link
+from audit.ui.deciding import reviewer
 from audit.ui.decisions import show_decided
 from audit.ui.gallery import component
 from audit.ui.opened import (
     Opened,
+    answering,
     choose_run,
     known_runs,
     open_chosen_run,
     run_name,
     safely,
+    say,
     show_said,
 )
-from audit.ui.saved_views import show_views
 from audit.ui.start import going_on
 from dataset_preflight.foundation.terminal import visible
 
@@ -68,9 +72,8 @@ def draw_frame(page: str, title: str, *, ours: bool = True) -> None:
 def draw_sidebar() -> None:
     """Draw the sidebar; what fails in a part of it is a sentence in its place."""
     with st.sidebar:
-        for part in (_runs, show_decided, going_on):
+        for part in (_runs, show_decided, going_on, _views):
             safely(part)
-        safely(show_views)
 
 
 def _runs() -> None:
@@ -88,6 +91,40 @@ def _runs() -> None:
         on_change=lambda: choose_run(st.session_state["run choice"]),
         **({} if now else none),
     )
+
+
+NEW_VIEW, OLD_VIEW = "name of a view", "view to remove"
+
+
+def _views() -> None:
+    """Draw the views that were saved of this run, each a link, and what saves the one shown."""
+    name = run_name()
+    if name is None or not (run := known_runs()[name]).is_dir():
+        return
+    saved = load_views(run)
+    with st.expander(f"Views ({len(saved):,})" if saved else "Views"):
+        html.write_links({view: link_of(values, name) for view, values in saved.items()})
+        st.text_input("Name for what is shown", key=NEW_VIEW, placeholder="dark cats of test")
+        st.button("Save this view", on_click=answering(_save_view), args=(run,), width="stretch")
+        if saved:
+            st.selectbox(
+                "Remove a view", list(saved), index=None, key=OLD_VIEW, format_func=visible
+            )
+            st.button("Remove", on_click=answering(_remove_view), args=(run,), width="stretch")
+
+
+def _save_view(run: Path) -> None:
+    reviewer()
+    page, values = link.page_and_values()
+    save_view(run, st.session_state[NEW_VIEW], page, values)
+    say(f"Saved: the view {' '.join(st.session_state[NEW_VIEW].split())} is in the sidebar.")
+    st.session_state[NEW_VIEW] = ""
+
+
+def _remove_view(run: Path) -> None:
+    reviewer()
+    if chosen := st.session_state.get(OLD_VIEW):
+        remove_view(run, chosen)
 
 
 WITH_ITS_PAGE = "fragment drawn with its page"

@@ -53,7 +53,7 @@ export default function (component) {
     node.setAttribute("aria-label", card.title);
     node.dataset.id = card.id;
     node.append(picture(card), caption(card));
-    const show = () => node.classList.toggle("picked", picked.has(card.id));
+    node.classList.toggle("picked", picked.has(card.id));
     const toggle = (range) => {
       const from = range && last >= 0 ? Math.min(last, at) : at;
       const to = range && last >= 0 ? Math.max(last, at) : at;
@@ -67,14 +67,12 @@ export default function (component) {
       tell();
     };
     if (data.selectable) {
-      const box = make("button", "pick");
-      box.type = "button";
-      box.title = "Select (Space; with Shift a range)";
-      box.setAttribute("aria-label", "Select " + card.title);
-      box.onclick = (event) => {
+      const box = makeButton("pick", "", (event) => {
         event.stopPropagation();
         toggle(event.shiftKey);
-      };
+      });
+      box.title = "Select (Space; with Shift a range)";
+      box.setAttribute("aria-label", "Select " + card.title);
       node.append(box);
     }
     const open = () => setTriggerValue("opened", card.id);
@@ -88,7 +86,6 @@ export default function (component) {
       event.preventDefault();
       event.stopPropagation();
     };
-    show();
     return node;
   });
   root.append(...nodes);

@@ -178,7 +178,6 @@ class Guard:
         self, scope: Scope, receive: Receive, send: Send, cookies: Mapping[str, str],
         person: Person,
     ) -> None:  # fmt: skip
-        """Ask for a name, or take the one that was sent."""
         if scope["method"] != "POST":
             await self._ask(send, "/", name=person.name)
             return

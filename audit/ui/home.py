@@ -143,7 +143,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _work(jobs: JobQueue, names: list[str]) -> None:
-    """Let an admin scan a dataset again, or check its run again."""
     if not names:
         return
     st.header("Scan again")

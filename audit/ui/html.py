@@ -10,12 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import streamlit as st
 from PIL import Image
 
 from audit.results.boxes import COLOURS
+from audit.sources.tables import visible_frame
 from dataset_preflight.foundation.terminal import visible
 
 HERE = Path(__file__).parent
@@ -86,6 +89,11 @@ def write_links(links: Mapping[str, str]) -> None:
             for name, where in links.items()
         )
         write_html(*shown)
+
+
+def table(frame: pl.DataFrame, **more: Any) -> None:
+    """Write a frame whose names and cells are drawn as text."""
+    st.dataframe(visible_frame(frame), hide_index=True, width="stretch", **more)
 
 
 def empty(sentence: str, fix: str = "") -> None:

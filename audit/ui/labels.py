@@ -135,7 +135,6 @@ def _ranked(run: Opened, suspects: Sequence[Suspect]) -> None:
 
 
 def _classes(data: Dataset, table: pl.DataFrame) -> None:
-    """Draw a bar a class and split; a click on one opens Explore with its files."""
     st.header("Files by class and split")
     chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
     named, said = shown_classes(table)
@@ -170,8 +169,8 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
         if said:
             html.paragraph(said, "quiet small")
     with right:
-        wide = visible_frame(class_by_split(table))
-        st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
+        wide = class_by_split(table)
+        html.table(wide, height=min(560, 38 + 35 * wide.height))
 
 
 def _findings(run: Opened) -> None:
@@ -210,8 +209,8 @@ def _pictures(run: Opened) -> None:
     st.header("Annotated images, those with findings first")
     choices = run.ask(boxes.box_choices)
     filters = _filters(choices)
-    back, start = _start()
-    shown = run.ask(boxes.annotated_page, filters, start=start, back=back, size=PAGE)
+    start = int(link.number_of("start", -(10**11), 10**11, 0))  # below 0: what lies before
+    shown = run.ask(boxes.annotated_page, filters, start=abs(start), back=start < 0, size=PAGE)
     if not shown.pictures:
         html.empty("No image fits.", "Choose another class, size, split or check.")
         return
@@ -220,25 +219,14 @@ def _pictures(run: Opened) -> None:
     _cards(run, shown, choices, filters)
 
 
-def _start() -> tuple[bool, int]:
-    """Return whether the link turns back, and the place that it names: -24 is what lies before."""
-    text = link.get("start")
-    digits = text.removeprefix("-")
-    named = digits.isascii() and digits.isdigit() and len(digits) < 12
-    return (text.startswith("-"), int(digits)) if named else (False, 0)
-
-
 def _filters(choices: BoxChoices) -> BoxFilter:
     label, size, split, code = st.columns(4)
-    with label:
-        chosen = link.choose("Class", "box_class", choices.labels)
-    with size:
-        area = link.choose("Size", "box_size", boxes.SIZES)
-    with split:
-        part = link.choose("Split", "split", choices.splits)
-    with code:
-        check = link.choose("Check", "code", choices.codes)
-    return BoxFilter(chosen, area, part, check)
+    return BoxFilter(
+        link.choose("Class", "box_class", choices.labels, at=label),
+        link.choose("Size", "box_size", boxes.SIZES, at=size),
+        link.choose("Split", "split", choices.splits, at=split),
+        link.choose("Check", "code", choices.codes, at=code),
+    )
 
 
 def _turning(shown: AnnotatedPage) -> None:

@@ -5,7 +5,7 @@ A widget takes its value from the link and writes it back. An unknown value coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -91,6 +91,11 @@ def chosen_option(name: str, options: Sequence[str]) -> str:
     return named if named in options else options[0]
 
 
+def offered(name: str, values: Iterable[str]) -> list[str]:
+    """Return the values to offer, sorted, with the one that the link names."""
+    return sorted({*values, get(name)} - {""})
+
+
 def number_of(name: str, low: float, high: float, default: float) -> float:
     """Return the number in the link, of the type of the default; the default for what is none."""
     try:
@@ -153,11 +158,12 @@ def choose(
     shown: Callable[[str], str] = visible,
     any_: str | None = ANY,
     resets: Sequence[str] = (),
+    at: Any = st,
     **more: Any,
 ) -> str:
-    """Draw a choice of the link; returns "" for any. Options are shown as text, not as Markdown."""
+    """Draw a choice of the link in a container; returns "" for any. Options are no Markdown."""
     values = ["", *options] if any_ is not None else list(options)
-    chosen = st.selectbox(
+    chosen = at.selectbox(
         label,
         values,
         format_func=lambda value: (
@@ -169,11 +175,13 @@ def choose(
     return str(chosen)
 
 
-def write_link(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> str:
-    """Draw a text of the link."""
+def write_link(
+    label: str, name: str, *, resets: Sequence[str] = (), at: Any = st, **more: Any
+) -> str:
+    """Draw a text of the link in a container."""
     put_first = _putting(name, resets)
     given = bound(f"text {name}", get(name), lambda written: put_first(written.strip()))
-    return str(st.text_input(label, **given, **more)).strip()
+    return str(at.text_input(label, **given, **more)).strip()
 
 
 def switch(
@@ -211,8 +219,3 @@ def toggle(label: str, name: str) -> bool:
 
     given = bound(f"toggle {name}", get(name) == "yes", changed)
     return bool(st.toggle(label, **given))
-
-
-def share(points: float | None) -> float | None:
-    """Return percentage points as a share."""
-    return None if points is None else points / 100

@@ -70,17 +70,18 @@ def show_listing(
         data={
             "columns": [asdict(column) for column in columns],
             "rows": [
-                asdict(line) | {"cells": {k: _safe(v) for k, v in line.cells.items()}}
+                asdict(line)
+                | {
+                    "cells": {
+                        k: visible(v) if isinstance(v, str) else v for k, v in line.cells.items()
+                    }
+                }
                 for line in lines
             ],
             "current": current,
         },
         on_opened_change=row_opened,
     )
-
-
-def _safe(value: Any) -> Any:
-    return visible(value) if isinstance(value, str) else value
 
 
 PAGE_SIZE = 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import streamlit as st
 
@@ -50,7 +49,7 @@ def page() -> None:
         _head(report)
     more.download_button(
         "Report (HTML)",
-        data=partial(_page, run),
+        data=lambda: "".join(render(collect_report(run.run, worst=PICTURED), "html")).encode(),
         file_name=f"{run.name}-report.html",
         mime="text/html",
         on_click="ignore",
@@ -59,7 +58,10 @@ def page() -> None:
     if report.failed:
         html.notice(failures(report), "error")
     _figures(report, by_severity, files)
-    _decided(list(by_code.values()), len(report.checks))
+    parts = by_code.values()
+    if total := sum(part.total for part in parts):
+        done = f"{sum(part.decided for part in parts):,} of {counted(total, 'finding')}"
+        html.paragraph(f"{done} of {counted(len(report.checks), 'check')} decided.", "strong")
     for cost in report.costs:  # what changes a reported number most
         html.paragraph(cost.message)
     _first(run, steps)
@@ -86,11 +88,6 @@ def _left(
     )  # fmt: skip
 
 
-def _page(run: Opened) -> bytes:
-    """Return what `audit report RUN -o x.html` writes."""
-    return "".join(render(collect_report(run.run, worst=PICTURED), "html")).encode()
-
-
 def _head(report: Report) -> None:
     data = report.dataset
     st.title("Overview")
@@ -100,13 +97,6 @@ def _head(report: Report) -> None:
         html.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
         html.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
     )
-
-
-def _decided(parts: Sequence[FindingTally], checks: int) -> None:
-    total, decided = sum(p.total for p in parts), sum(p.decided for p in parts)
-    if total:
-        said = f"{decided:,} of {counted(total, 'finding')} of {counted(checks, 'check')} decided."
-        html.paragraph(said, "strong")
 
 
 def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int) -> None:

@@ -6,6 +6,18 @@ const make = (tag, cls, text) => {
   return node;
 };
 
+const makeButton = (cls, text, act) => {
+  const node = make("button", cls, text);
+  node.type = "button";
+  node.onclick = act;
+  return node;
+};
+
+const pointIn = (node, event) => {
+  const box = node.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+};
+
 function typing(event) {
   const at = event.composedPath()[0];
   if (at.tagName === "INPUT") return !["checkbox", "radio", "button"].includes(at.type);

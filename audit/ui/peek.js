@@ -6,13 +6,12 @@ export default function (component) {
   if (root.of !== data.of) kept.clear();
   root.of = data.of;
   let box = root.querySelector("figure");
-  if (!box) { box = document.createElement("figure"); box.hidden = true; root.append(box); }
+  if (!box) { box = make("figure"); box.hidden = true; root.append(box); }
   const show = (one) => {
-    const image = document.createElement("img");
+    const image = make("img");
     image.src = one.image;
     image.alt = one.title;
-    const text = document.createElement("figcaption");
-    text.textContent = one.lines.join(" · ");
+    const text = make("figcaption", "", one.lines.join(" · "));
     box.replaceChildren(...(one.image ? [image, text] : [text]));
     box.hidden = false;
   };

@@ -25,7 +25,7 @@ from audit.records import Action
 from audit.report.previews import with_boxes
 from audit.report.thumbnails import Thumbnail
 from audit.results import findings as browse
-from audit.results.boxes import Box, box_of_finding, boxes_after, load_boxes
+from audit.results.boxes import box_of_finding, boxes_after, load_boxes
 from audit.results.findings import FindingFilter, OpenedFinding
 from audit.results.images import cards
 from audit.results.label_review import Suspect
@@ -237,19 +237,12 @@ def show_settled(run: Opened) -> None:
 # the server is by then. What is decided names that picture.
 
 PICTURE_KEYS = {
-    "k": "keep",
-    "d": "drop",
-    "u": UNDO,
-    "arrowleft": "before",
-    "arrowright": "after",
-}
+    "k": "keep", "d": "drop", "u": UNDO, "arrowleft": "before", "arrowright": "after",
+}  # fmt: skip
 PICTURE_BUTTONS = {
-    "image Keep": "keep",
-    "image Drop": "drop",
-    "image Undo": UNDO,
-    "image Previous": "before",
+    "image Keep": "keep", "image Drop": "drop", "image Undo": UNDO, "image Previous": "before",
     "image Next": "after",
-}
+}  # fmt: skip
 SELECTED_BUTTONS = {"grid keep": "keep", "grid drop": "drop", "undo": UNDO}
 
 
@@ -416,14 +409,10 @@ def draw_members(
         shown[one] = [(before, "as it is")]
         left = boxes_after(drawn, fixes.get(one, ()))
         if one in fixes and left is not None:
-            images[after] = _fixed(images[card.id], card, drawn, left)
+            changed = frozenset(left).difference(drawn).__contains__  # these are marked
+            images[after] = with_boxes(images[card.id], card, left, (), changed)
             shown[one].append((after, FIXED))
     return shown, images
-
-
-def _fixed(thumb: Thumbnail, card: Card, drawn: Sequence[Box], left: Sequence[Box]) -> Thumbnail:
-    """Return the picture with the boxes that a fix leaves: those that it changed are marked."""
-    return with_boxes(thumb, card, left, (), lambda box: box not in drawn)
 
 
 def proposed_fixes(run: Opened, found: Sequence[str]) -> dict[str, Sequence[box_fixes.Fix]]:

@@ -15,9 +15,8 @@ export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   const root = parentElement.querySelector(".scatter");
   root.replaceChildren();
-  const canvas = document.createElement("canvas");
-  const legend = document.createElement("div");
-  legend.className = "legend";
+  const canvas = make("canvas");
+  const legend = make("div", "legend");
   canvas.setAttribute("aria-label", `${data.xs.length} points, ${data.xName} by ${data.yName}; drag to select, wheel zooms, Shift and drag pans`);
   canvas.setAttribute("role", "img");
   canvas.tabIndex = 0;
@@ -92,7 +91,7 @@ export default function (component) {
       ctx.closePath(); ctx.stroke(); ctx.setLineDash([]);
     }
   };
-  const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  const at = (event) => pointIn(canvas, event);
   const look = (view) => { [x0, x1, y0, y1] = root.view = view; canvas.dataset.zoom = ((whole[1] - whole[0]) / (x1 - x0)).toFixed(2); draw(); };
   const zoom = (by, a = (x0 + x1) / 2, b = (y0 + y1) / 2) => {
     if ((x1 - x0) * by > whole[1] - whole[0]) look(whole);
@@ -152,24 +151,14 @@ export default function (component) {
   canvas.ondblclick = () => setTriggerValue("lasso", []);
   canvas.onkeydown = (event) => { if (event.key === "Escape") setTriggerValue("lasso", []); };
   data.names.forEach((name, k) => {
-    const item = document.createElement("button");
-    item.type = "button";
-    const dot = document.createElement("span");
-    dot.className = "dot";
+    const dot = make("span", "dot");
     dot.style.background = data.palette[k];
-    const text = document.createElement("span");
-    text.textContent = name;
-    item.append(dot, text);
-    item.onclick = () => { if (hidden.has(k)) hidden.delete(k); else hidden.add(k); item.classList.toggle("off", hidden.has(k)); draw(); };
+    const item = makeButton("", "", () => { if (hidden.has(k)) hidden.delete(k); else hidden.add(k); item.classList.toggle("off", hidden.has(k)); draw(); });
+    item.append(dot, make("span", "", name));
     legend.append(item);
   });
   for (const [text, act] of [["Zoom in", () => zoom(0.8)], ["Zoom out", () => zoom(1.25)], ["Whole", () => look(whole)]]) {
-    const item = document.createElement("button");
-    item.type = "button";
-    item.className = "zoom";
-    item.textContent = text;
-    item.onclick = act;
-    legend.append(item);
+    legend.append(makeButton("zoom", text, act));
   }
   look(root.view);
 }

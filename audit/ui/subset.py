@@ -21,7 +21,6 @@ from audit.results.filters import Between, Condition, OneOf
 from audit.results.formatting import counted
 from audit.results.images import cards
 from audit.results.report_data import Card
-from audit.sources.tables import visible_frame
 from audit.statistics.slices import NONE, find_slices, slice_rows
 from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan
 from audit.subset.predictions import read_predictions
@@ -138,12 +137,12 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
     power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c}%")
     return Goal(
         metric=metric,
-        half_width=link.share(half_width),
-        detect=link.share(detect),
+        half_width=None if half_width is None else half_width / 100,
+        detect=None if detect is None else detect / 100,
         n=None if n is None else int(n),
         looks=int(looks),
-        confidence=link.share(float(confidence)) or 0.95,
-        power=link.share(float(power)) or 0.8,
+        confidence=float(confidence) / 100,
+        power=float(power) / 100,
     )
 
 
@@ -166,7 +165,7 @@ def _result(run: Opened, wish: Wish) -> None:
     table = subset_tables.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
-    st.dataframe(visible_frame(table), hide_index=True, width="stretch", column_config=one_digit)
+    html.table(table, column_config=one_digit)
     drawn = _draw(run, wish, plan)
     if drawn is None:
         draw_disagreements(run, _whole(run.key, wish, run), "the whole set")
@@ -308,8 +307,7 @@ def _downloads(run: Opened, subset: Subset) -> None:
                 on_click="ignore",
                 icon=":material/download:",
             )
-    first = visible_frame(subset.rows.head(200))
-    st.dataframe(first, hide_index=True, width="stretch", height=280)
+    html.table(subset.rows.head(200), height=280)
 
 
 FILE = "predictions file"  # of the session: a link of somebody else never names a file to read
@@ -342,7 +340,7 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
         st.header("Wrong answers, most confident first")
         _pictures(run, found.table.head(SHOWN))
         _beside_training(run, found.table.head(COMPARED))
-        st.dataframe(visible_frame(found.table), hide_index=True, width="stretch", height=280)
+        html.table(found.table, height=280)
 
 
 def _summary(found: Disagreements, about: str) -> None:

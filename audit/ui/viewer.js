@@ -41,13 +41,12 @@ export default function (component) {
     place();
   };
   const whole = () => { zoom = 1; place(); };
-  const at = (event) => { const box = stage.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  stage.addEventListener("wheel", (event) => { event.preventDefault(); turn(event.deltaY < 0 ? STEP : 1 / STEP, ...at(event)); }, { passive: false });
+  stage.addEventListener("wheel", (event) => { event.preventDefault(); turn(event.deltaY < 0 ? STEP : 1 / STEP, ...pointIn(stage, event)); }, { passive: false });
   let held = null;
-  stage.onpointerdown = (event) => { held = at(event); stage.setPointerCapture(event.pointerId); };
+  stage.onpointerdown = (event) => { held = pointIn(stage, event); stage.setPointerCapture(event.pointerId); };
   stage.onpointermove = (event) => {
     if (!held) return;
-    const now = at(event);
+    const now = pointIn(stage, event);
     x += now[0] - held[0];
     y += now[1] - held[1];
     held = now;
@@ -66,16 +65,9 @@ export default function (component) {
     event.stopPropagation();
   };
 
-  const button = (text, act) => {
-    const node = make("button", "", text);
-    node.type = "button";
-    node.onclick = act;
-    bar.append(node);
-    return node;
-  };
-  button("Zoom in", () => turn(STEP));
-  button("Zoom out", () => turn(1 / STEP));
-  button("Whole", whole);
+  for (const [text, act] of [["Zoom in", () => turn(STEP)], ["Zoom out", () => turn(1 / STEP)], ["Whole", whole]]) {
+    bar.append(makeButton("", text, act));
+  }
   if (pictures.length > 1) {
     const slider = make("input");
     slider.type = "range";
@@ -87,7 +79,7 @@ export default function (component) {
       pictures[1].style.clipPath = `inset(0 0 0 ${Math.max(0, edge)}px)`;
     };
     const still = () => { clearInterval(root.flicker); root.flicker = 0; flick.textContent = "Flicker"; cut(); };
-    const flick = button("Flicker", () => {
+    const flick = makeButton("", "Flicker", () => {
       if (root.flicker) { still(); pictures[1].style.visibility = ""; return; }
       flick.textContent = "Stop";
       pictures[1].style.clipPath = "";
@@ -99,10 +91,9 @@ export default function (component) {
     });
     slider.oninput = () => { if (root.flicker) still(); pictures[1].style.visibility = ""; told.textContent = ""; cut(); };
     const told = make("span", "told");
-    bar.append(slider, told);
-    const move = place;
+    bar.append(flick, slider, told);
     new MutationObserver(() => { if (!root.flicker) cut(); }).observe(stage, { attributes: true, attributeFilter: ["data-zoom"] });
-    move();
     cut();
-  } else place();
+  }
+  place();
 }

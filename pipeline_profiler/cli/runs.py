@@ -140,8 +140,7 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     p = commands.add_parser("runs", help="the table of runs: every measurement and run of checks")
     p.add_argument("id", nargs="?", type=int, metavar="ID", help="all of one run, with its diff")
     p.add_argument("--note", default="", help="add a line to the note of the run ID")
-    p.add_argument("--study", default="", help="runs of this study only")
-    p.add_argument("--word", default="", help="runs that have this word anywhere, diff included")
+    p.add_argument("--word", default="", help="runs with this word in a study, verdict, diff, ...")
     p.add_argument(
         "--sort",
         default="time",
@@ -183,8 +182,7 @@ def _list_runs(args: argparse.Namespace, path: Path) -> int:
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")
-    rows, study = read_rows(path, args.word), args.study.lower()
-    found = [row for row in rows if study in ("", row.study.lower())]
+    found = read_rows(path, args.word)
     most = args.last or (len(found) if args.json else MOST_SHOWN)
     rows = sort_rows(found[-most:], args.sort, args.reverse)
     if args.json:

@@ -197,7 +197,7 @@ def config_bytes(rng: Random) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(rng.choice((0, 1, 30, 2000)))
     tables: dict[str, list[str]] = {"scan": [*SETTINGS["scan"]], "measure": ["hashes"]}
-    tables["match"] = [*MATCH_RANGES, "turned", "uncertainty_band", "hashes"]
+    tables["match"] = [*MATCH_RANGES, "turned", "hashes"]
     for code, check in rng.sample(sorted(all_checks().items()), 3):
         tables[f"checks.{code}"] = sorted(check.Params.__dataclass_fields__)
     lines = []

@@ -162,7 +162,7 @@ def _readers(run: Path) -> list[Call]:
 def _writers(run: Path) -> list[Call]:
     one = str(run)
     return [
-        ["recheck", one], ["decide", one, "--undo", "--anyone"],
+        ["recheck", one], ["decide", one, "--undo"],
         ["decide", one, "train/cat/0.jpg", "--as", "drop"],
         ["decide", one, "--code", "DUP001", "--rule", "largest", "--yes"],
     ]  # fmt: skip

@@ -25,11 +25,11 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
-    relate = "[match]\nradius = 8\nturned = true\nuncertainty_band = 2.5\n"
+    relate = "[match]\nradius = 8\nturned = true\n"
     text = f"[scan]\nmax_pixels = 5\n{relate}[checks.IMG001]\nmax_p99 = 0.2\n"
     config = load_config(written(tmp_path, text))
     assert config.limits.max_pixels == 5
-    assert config.match == {"radius": 8, "turned": True, "uncertainty_band": 2.5}
+    assert config.match == {"radius": 8, "turned": True}
     assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
 
 
@@ -39,12 +39,11 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("[match]\nradius = 64", "radius is 64: write a whole number, 0 to 20"),
         ("[match]\nnearest = true", "nearest is True: write a whole number"),
         ('[match]\nturned = "yes"', "turned is 'yes': write true or false"),
-        ("[match]\nuncertainty_band = true", "uncertainty_band is True: write a number, 0 to 50"),
         ("[match]\nrechecks = -1", "rechecks is -1: write a whole number"),
         (
             "[match]\nradios = 6",
             "has no 'radios'. Did you mean 'radius'? It may have hashes, nearest, radius, "
-            "rechecks, turned, uncertainty_band",
+            "rechecks, turned",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
         (

@@ -79,7 +79,7 @@ COMMANDS = [
     ("decide", "RUN", "--stale"),
     ("decide", "RUN", "--log", "--json"),
     ("export", "RUN", "--out", f"out{EVIL}"),
-    ("export", "RUN", "--manifest", f"m{EVIL}.xls"),
+    ("export", "RUN", "--out", f"m{EVIL}", "--annotations", EVIL),
     ("decide", "RUN", "--undo", "--by", f"me{EVIL}"),
     ("sql", "RUN", 'SELECT id AS "a\x1b[31m\nb", label, [label] AS l FROM images'),
     ("sql", "RUN", "SELECT * FROM images", "--json"),

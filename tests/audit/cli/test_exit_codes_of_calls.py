@@ -29,7 +29,6 @@ CALLS = (
     ("find new none", 2),
     ("decide RUN --undo", 0),
     ("decide RUN --undo --limit 2 --by anna", 0),
-    ("decide RUN --undo --anyone", 0),
     ("decide RUN --undo --limit 0", 2),
     ("decide none --undo", 2),
     ("decide RUN --log", 0),

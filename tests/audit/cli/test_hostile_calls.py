@@ -196,8 +196,6 @@ CALLERS = [
     "audit export run --out file/x",
     "audit export run --out /proc/x",
     "audit export none --out x",
-    "audit export run --manifest folder",
-    "audit export run --manifest file/x.csv",
     "audit sql run 'no sql'",
     "audit sql none 'SELECT 1'",
     "audit sql run ''",

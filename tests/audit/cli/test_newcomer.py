@@ -58,7 +58,7 @@ def test_from_a_folder_to_the_set_that_stays_by_printed_commands(
     told = decided.output + decided.stderr
     exported = run(*one(told, "export"))
     assert exported.exit_code == 0, exported.output
-    kept = (tmp_path / "kept.csv").read_text()
+    kept = (tmp_path / "kept/manifest.csv").read_text()
     (dropped,) = (word for word in one(shown.output, "decide")[2:3])
     assert dropped not in kept
     assert "train/cat/1.jpg" in kept

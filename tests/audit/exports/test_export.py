@@ -16,7 +16,7 @@ from audit.decisions import keeper_rules
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.decisions.store import DecisionStore, Entry
 from audit.errors import UsageError
-from audit.exports.export import TABLES, export_files, export_tables
+from audit.exports.export import TABLES, export_tables
 from audit.picture.features import MEASURED
 from audit.records import Action
 from audit.run.run_version import open_run
@@ -103,8 +103,8 @@ def test_the_manifest_is_the_kept_set_as_decided(
 
 
 def test_the_quarantine_says_why_and_by_whom(decided: Path, tmp_path: Path) -> None:
-    export_files(decided, {"quarantine": tmp_path / "q.csv"})
-    rows = {row["id"]: row for row in table(tmp_path / "q.csv")}
+    export_tables(decided, tmp_path)
+    rows = {row["id"]: row for row in table(tmp_path / "quarantine.csv")}
     assert len(rows) == 6
     assert rows["train/cat/broken.jpg"]["reason"] == "an error page"
     assert rows["train/cat/broken.jpg"]["findings"] == "FILE001"
@@ -132,16 +132,17 @@ def test_a_manifest_can_be_scanned_again(decided: Path, tmp_path: Path) -> None:
 def test_lists_hold_one_path_a_line_and_scores_every_feature_of_every_sample(
     decided: Path, tmp_path: Path
 ) -> None:
-    targets = {"manifest": tmp_path / "kept.txt", "quarantine": tmp_path / "gone.txt"}
-    result = export_files(decided, targets)
+    result = export_tables(decided, tmp_path, "parquet")
     kept = (tmp_path / "kept.txt").read_text().splitlines()
-    gone = (tmp_path / "gone.txt").read_text().splitlines()
+    gone = (tmp_path / "quarantine.txt").read_text().splitlines()
     assert (len(kept), len(gone)) == (18, 6)
-    assert result.files == {tmp_path / "kept.txt": 18, tmp_path / "gone.txt": 6}
+    assert (result.files[tmp_path / "kept.txt"], result.files[tmp_path / "quarantine.txt"]) == (
+        18,
+        6,
+    )
     assert all(Path(path).is_file() for path in kept + gone)
     assert not set(kept) & set(gone)
-    export_files(decided, {"scores": tmp_path / "s.parquet"})
-    scores = pl.read_parquet(tmp_path / "s.parquet")
+    scores = pl.read_parquet(tmp_path / "scores.parquet")
     assert scores.columns[:4] == ["sample_id", "path", "split", "label"]
     assert {column.name for column in MEASURED} <= set(scores.columns)
     assert scores.height == 24
@@ -231,8 +232,8 @@ def test_every_text_and_header_is_read_back_to_the_letter(
 def test_a_column_of_the_users_that_is_called_like_one_of_ours_is_kept(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("path,Split,split,split_2\na.jpg,train,mine,other\n")
     scanning.scan(open_source([str(tmp_path / "own.csv")]), tmp_path / "run", jobs=1, checks=[])
-    export_files(tmp_path / "run", {"manifest": tmp_path / "m.csv"})
-    (row,) = table(tmp_path / "m.csv")
+    export_tables(tmp_path / "run", tmp_path / "out")
+    (row,) = table(tmp_path / "out/manifest.csv")
     assert (row["split"], row["split_3"], row["split_2"]) == ("train", "mine", "other")
     (tmp_path / "own.csv").write_text("path,label\na.jpg,'=x\nb.jpg,'\n")
     (batch,) = open_source([str(tmp_path / "own.csv")]).batches()
@@ -260,15 +261,14 @@ def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> No
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "manifest.csv").write_text("path\nprecious.jpg\n")
-    with pytest.raises(UsageError, match="exists: choose another name"):
+    with pytest.raises(
+        UsageError, match="exists: choose another name, or replace it with --replace"
+    ):
         export_tables(run, mine)
-    with pytest.raises(UsageError, match="--replace"):
-        export_files(run, {"pairs": mine / "manifest.csv"})
     assert {p.name: p.read_text() for p in mine.iterdir()} == {
         "manifest.csv": "path\nprecious.jpg\n"
     }
-    written = export_files(run, {"pairs": mine / "manifest.csv"}, replace=True)
-    assert list(written.files.values()) == [0]
+    assert export_tables(run, mine, replace=True).files[mine / "manifest.csv"] == 1
 
 
 def test_a_table_edited_by_hand_is_kept(tmp_path: Path) -> None:
@@ -289,27 +289,22 @@ def test_a_table_edited_by_hand_is_kept(tmp_path: Path) -> None:
 def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}, {}])
     (run / "signatures").mkdir()
-    (run / "signatures/part.parquet").write_bytes(b"precious")
-    with pytest.raises(UsageError, match="choose another name"):
-        export_files(run, {"pairs": run / "signatures/part.parquet"}, replace=True)
-    assert (run / "signatures/part.parquet").read_bytes() == b"precious"
+    (run / "signatures/pairs.parquet").write_bytes(b"precious")
+    with pytest.raises(UsageError, match=r"choose another name\."):
+        export_tables(run, run / "signatures", "parquet", replace=True)
+    assert (run / "signatures/pairs.parquet").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("x.xlsx", r"\.csv or \.parquet"), ("x", r"\.csv or \.parquet"), ("x.txt", r"\.csv or")],
-)
-def test_other_extensions_and_places_are_refused(name: str, says: str, tmp_path: Path) -> None:
+def test_other_formats_and_places_are_refused(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}])
-    with pytest.raises(UsageError, match=says):
-        export_files(run, {"scores": tmp_path / name})
     with pytest.raises(UsageError, match="csv or parquet"):
         export_tables(run, tmp_path / "out", "xlsx")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         export_tables(run, tmp_path / "file" / "out")
+    (tmp_path / "full" / "pairs.csv").mkdir(parents=True)
     with pytest.raises(UsageError, match="is a folder"):
-        export_files(run, {"pairs": tmp_path})
+        export_tables(run, tmp_path / "full")
     assert not [p for p in tmp_path.iterdir() if p.name.endswith(".part")]
 
 
@@ -318,11 +313,7 @@ def test_export_on_the_command_line(decided: Path, tmp_path: Path, command: Comm
     code, out, _ = audit("--out", tmp_path / "out", "--format", "parquet")
     assert code == 0
     assert "18 samples kept (2 relabelled or moved), 6 dropped." in out
-    code, out, _ = audit("--pairs", tmp_path / "p.csv", "--manifest", tmp_path / "m.csv")
-    assert code == 0
-    assert (tmp_path / "m.csv").exists()
-    code, _, said = audit("--pairs", tmp_path / "p.csv")
+    code, _, said = audit()
     assert (code, said.count("\n")) == (2, 1)
-    assert "--replace" in said
-    assert audit()[0] == 2
-    assert audit("--out", tmp_path / "o", "--pairs", tmp_path / "q.csv")[0] == 2
+    assert "Name one output: --out FOLDER, or --plan PLAN.json." in said
+    assert audit("--out", tmp_path / "o", "--plan", tmp_path / "plan.json")[0] == 2

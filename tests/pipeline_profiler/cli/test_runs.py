@@ -63,7 +63,7 @@ def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
     assert first["study"] == "birds"
     assert first["config"] == "u?k=***"
     assert second["study"] == table.parent.name
-    assert [r["id"] for r in listed(capsys, "--study", "BIRDS")] == [1]
+    assert [r["id"] for r in listed(capsys, "--word", "BIRDS")] == [1]
     assert [r["id"] for r in listed(capsys, "--word", "lunch")] == [2]
     assert [r["id"] for r in listed(capsys, "--sort", "value", "--reverse")] == [2, 1]
     assert command_line(["runs", "1", "--note", "the one to keep"]) == 0
