@@ -70,7 +70,7 @@ from audit.embeddings.class_marks import relate_marks
 from audit.neighbors.pairs.signature_store import write_signatures
 from audit.neighbors.search import Relation, SearchOptions
 from audit.picture.features import feature_picture
-from audit.picture.hashing import hashes as picture_hashes
+from audit.picture.hashing import hash_bits, reduce_luma
 from audit.picture.measure import PictureBatch, signature_table
 from audit.picture.pixels import Picture as Measurable
 from audit.picture.signatures import make_signature, stack_signatures
@@ -730,7 +730,8 @@ def measure(files: list[bytes]) -> Measured:
             shrunk = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
             picture = np.asarray(shrunk, np.uint8)
         small.append(picture)
-        hashes.append(picture_hashes(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)[None])["phash"][0])
+        luma = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)[None]
+        hashes.append(hash_bits(*reduce_luma(luma))["phash"][0])
     table = stack_signatures([make_signature(picture) for picture in small])
     keys = [hashlib.blake2b(file, digest_size=16).digest() for file in files]
     return Measured(small, table, keys, np.array(hashes, np.uint64))

@@ -83,14 +83,13 @@ from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import verify
 from audit.picture.decode import Limits
 from audit.picture.features import measure_pictures
-from audit.picture.measure import FileJob, Measured, Measurer, feature_columns, signature_table
+from audit.picture.measure import FileJob, Measured, Measurer, feature_columns
 from audit.picture.signatures import (
     SIGNATURE_DTYPE,
     Signatures,
     make_signature,
     stack_signatures,
 )
-from audit.records import polars_schema
 from audit.report import collect_report, to_json
 from audit.run.run_version import open_run
 from audit.scanning import scanning
@@ -353,9 +352,7 @@ class MadeUp(Serial):
             pixel_hash=pl.Series([name[::-1][:32] for name in names]),
             phash=pl.Series(grown["hash"].copy()),
         )
-        schema = pl.DataFrame(schema=polars_schema(feature_columns())).to_arrow().schema
-        table = rows.select(schema.names).to_arrow().cast(schema)
-        return Measured(table, signature_table(names, list(grown["signature"])))
+        return Measured(rows.to_dicts(), feature_columns(), {}, [], names, list(grown["signature"]))
 
 
 def _digest(number: int) -> str:

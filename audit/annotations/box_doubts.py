@@ -3,13 +3,9 @@
 Scores are 0..1, low where the annotation is doubtful: a confident prediction far from every box of
 its class (overlooked), a box whose nearest prediction of its class is elsewhere (badly placed), a
 box that a confident prediction of another class covers (swapped). Similarity is 0.9 of the
-intersection over union and 0.1 of the nearness of centres; the quality of a picture is the
-geometric mean of the three soft minima (Tkachenko, Thyagarajan and Mueller 2023, arXiv:2309.00832).
-Beyond the paper, a prediction counts against one annotation only, and not at all where another
-explains it.
-
-Predictions are COCO's results, a JSON list of image_id, category_id, bbox and score, joined by id,
-or by file name and class name. A `segmentation` stands for a missing `bbox`.
+intersection over union and 0.1 of the nearness of centres; the quality of an image is the geometric
+mean of the three soft minima (Tkachenko, Thyagarajan and Mueller 2023, arXiv:2309.00832). Here, a
+prediction counts against one annotation only, and not at all where another explains it.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from posixpath import basename
+from posixpath import basename, splitext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -388,8 +384,9 @@ def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, di
             known = {image: keys[image] for image in images if image in keys}
             if not known or (best is not None and (len(known), objects) < best[:2]):
                 continue
-            if best is not None and len(known) == best[0] and best[2] != file:
-                rival = file if _other_pictures(store, file, best[2]) else rival
+            tied = best is not None and len(known) == best[0] and best[2] != file
+            if best and tied and _listed_samples(store, file) != _listed_samples(store, best[2]):
+                rival = file
             best = (len(known), objects, file, known)
     if best is None:
         listed = store.scalar("SELECT image_key FROM annotated_images LIMIT 1")
@@ -415,7 +412,7 @@ def _ways(store: Store, file: str) -> Iterator[dict[str, str]]:
         [file],
     ).rows()
     yield {key: key for key, _, _ in rows}
-    for named in (str, basename, _stem):
+    for named in (str, basename, lambda path: splitext(basename(path))[0]):
         ways: dict[str, str] = {}
         for key, name, sample in rows:
             for text in {named(name), named(sample)}:
@@ -423,13 +420,6 @@ def _ways(store: Store, file: str) -> Iterator[dict[str, str]]:
         yield {text: key for text, key in ways.items() if key}
 
 
-def _stem(path: str) -> str:
-    name = basename(path)
-    return name.rpartition(".")[0] or name
-
-
-def _other_pictures(store: Store, file: str, other: str) -> bool:
-    """Say whether two files list different pictures."""
-    sql = "SELECT DISTINCT sample_id FROM annotated_images WHERE file = ? AND sample_id IS NOT NULL"
-    pictures, others = (set(store.query(sql, [f])["sample_id"]) for f in (file, other))
-    return pictures != others
+def _listed_samples(store: Store, file: str) -> set[str]:
+    sql = "SELECT sample_id FROM annotated_images WHERE file = ? AND sample_id IS NOT NULL"
+    return set(store.query(sql, [file])["sample_id"])

@@ -1,8 +1,7 @@
 """Pairs of boxes of one picture that cover each other, found by a sweep down the picture.
 
-Boxes are sorted by their upper edge, and each is compared with those that begin above its lower
-edge. One file can hold 30,000 lines in one place, so a box is compared with the next `MOST_NEXT`
-boxes and `MOST_PAIRS` of its pairs are kept; callers report where a limit was reached.
+A box is compared with the next `MOST_NEXT` that begin above its lower edge, and `MOST_PAIRS` of its
+pairs are kept, because a file can hold 30,000 boxes in one place; callers report the limit.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ Flags = NDArray[np.bool_]
 def sweep(corners: Numbers, offsets: Integers, codes: Integers) -> tuple[Integers, Integers, int]:
     """Return pairs of positions in `corners`, and how many boxes reached a limit.
 
-    `corners` (boxes, 4) are left, top, right, bottom; picture p has offsets[p] to offsets[p + 1],
-    sorted by top; `codes` (boxes) are classes. The margins leave what rounding decides to the
-    caller.
+    `corners` (boxes, 4) are left, top, right, bottom; image p has offsets[p] to offsets[p + 1],
+    sorted by top; `codes` (boxes) are classes. The caller decides what rounding may change.
     """
     area, own, found = areas_of(corners), np.zeros(len(corners), np.int64), [np.zeros((2, 0), int)]
     full, limited = np.zeros((2, len(corners)), np.bool_)
@@ -48,11 +46,7 @@ def areas_of(corners: Numbers) -> Numbers:
 def compare_next(
     corners: Numbers, offsets: Integers, full: Flags, limited: Flags
 ) -> Iterator[tuple[Integers, Integers, Numbers]]:
-    """Yield boxes, boxes of the same picture that begin below them, and the areas in common.
-
-    A box whom the caller marks as `full` is compared no more; `limited` becomes true for boxes that
-    were not compared with all.
-    """
+    """Yield boxes not `full`, boxes that begin below, areas in common; mark `limited` boxes."""
     left, top, right, bottom = np.ascontiguousarray(corners.T)
     end, i = np.repeat(offsets[1:], np.diff(offsets)), np.arange(len(corners))
     for step in range(1, MOST_NEXT + 2):

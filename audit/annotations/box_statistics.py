@@ -177,11 +177,7 @@ def _measure_cover(store: Store) -> None:
 
 
 def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Numbers]:
-    """Return the area that the boxes of each picture cover, and each box's greatest IoU.
-
-    `corners` (boxes, 4) are left, top, right, bottom, cut to the picture; picture p has the boxes
-    offsets[p] to offsets[p + 1], sorted by their upper edge.
-    """
+    """Return the area that the boxes of each image cover, and each box's greatest IoU (`sweep`)."""
     area, overlap = areas_of(corners), np.zeros(len(corners))
     none, limited, touching = np.zeros((3, len(corners)), np.bool_)
     for i, j, both in compare_next(corners, offsets, none, limited):
@@ -273,12 +269,11 @@ class BoxPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BoxStatistics:
-    """Statistics of the boxes of a run.
+    """Statistics of the boxes of a run; `annotated`: images that an annotation file lists.
 
-    `counts`: pictures by number of boxes; `ratios`: boxes by log2 of width / height; `overlaps`:
-    boxes by greatest IoU with another, from -1 those that touch none; `places`: by centre; `pairs`:
-    the most frequent of `n_pairs` pairs of classes, with the number of pictures that have both.
-    `annotated` counts pictures that an annotation file lists.
+    `counts`: images by number of boxes; `ratios`: boxes by log2 of width / height; `overlaps`:
+    boxes by greatest IoU with another, -1: none; `places`: by centre; `pairs`: the most frequent of
+    `n_pairs` pairs of classes, with the number of images that have both.
     """
 
     annotated: int

@@ -1,7 +1,6 @@
 """Tables of boxes: CSV files whose columns name a picture and the four numbers of a box.
 
-The columns are found by their usual names. Open Images is one with boxes in shares, classes by
-machine ids, and their names in another file.
+Open Images is one with boxes in shares, classes by machine ids, and their names in another file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The class names of YOLO: `data.yaml`, `obj.names`, `classes.txt`, the nearest to the labels.
 
-YAML goes through PyYAML's parser and no further: nothing is constructed, and each scalar stays the
-text that was written (`no`, `012`, `1:30`). What a trainer would refuse is a problem of the file;
-keys that ended before it are taken. Limits on bytes, entries and depth end costly files.
+YAML goes through PyYAML's parser alone, so each scalar stays the text as written (`no`, `012`).
+What a trainer would refuse is a problem of the file; keys that ended before it are taken.
 """
 
 from __future__ import annotations
@@ -142,9 +141,7 @@ class _Part:
 def read_yaml(text: str, whole: bool = True) -> tuple[dict[str, Value], list[Fault]]:
     """Return the mapping that a text is, and what is wrong where it names classes or keypoints.
 
-    Refused as `malformed`: what is no YAML, a second document, a tag that makes an object, an alias
-    of what has not ended, what is too large or too deep; a text that is not `whole` is not read.
-    Of a key given twice (`duplicate-key`) the last value counts, as for trainers; `<<` merges.
+    A text that is not `whole` is not read. Of a key given twice the last value counts; `<<` merges.
     """
     if "names" not in text and "kpt_shape" not in text:
         return {}, []

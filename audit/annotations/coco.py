@@ -2,9 +2,8 @@
 
 Python objects would take ten times the memory of the file. So regular expressions cut the lists of
 the document into elements (`scan_document`) and find the byte where it is broken; Polars parses a
-chunk, and one with what a strict reader refuses (NaN, a text for a number) is read entry by entry
-(`parse_entries`): each value becomes the nearest that a table can hold, or null, and a problem with
-its place. Captions are counted, panoptic segments become boxes.
+chunk, and one that it refuses (NaN, a text for a number) is read entry by entry (`parse_entries`),
+with problems. Captions are counted, panoptic segments become boxes.
 """
 
 from __future__ import annotations
@@ -121,10 +120,7 @@ def _skip_slowly(text: memoryview, at: int) -> tuple[int, int]:
 
 
 def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Value | Broken]:
-    """Yield the members of the object `text`: those in `lists` cut into elements, some at a time.
-
-    Ends with a `Broken` where the document is not whole.
-    """
+    """Yield the members of the object `text`, `lists` cut into elements; at last maybe `Broken`."""
     buffer: Any = np.ascontiguousarray(text)
     data = memoryview(buffer)
     n, at = len(data), _skip(SPACE, data, 3 if bytes(data[:3]) == b"\xef\xbb\xbf" else 0)
@@ -387,10 +383,7 @@ class Document:
 
 
 def read_coco(reading: Reading, pictures: list[bytes] | None = None) -> None:
-    """Read one COCO file into the tables; what is wrong becomes rows of problems.
-
-    `pictures` gets the entries of `images` as they are written, one a line, some at a time.
-    """
+    """Read one COCO file; `pictures` gets the entries of `images` as lines, some at a time."""
     reading.form = "xywh px"
     try:
         with open(reading.group.path(reading.group.names[0]), "rb", opener=regular) as file:
@@ -409,11 +402,7 @@ LEFT_UNREAD = {"truncated", "not-json", "nesting", "unreadable", "malformed", "e
 
 
 def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
-    """Fill the tables of annotations from one file, whose pictures need not be there.
-
-    Returns the keys of its pictures that are numbers or texts, a row for each. Raises UsageError
-    where anything of the file could not be read.
-    """
+    """Read one whole file, or raise UsageError; return the plain keys of its images, as rows."""
     tree = Tree(str(path.parent), "")
     reading = Reading(AnnotationGroup("COCO", "", (path.name,), tree), Sink(store))
     pictures: list[bytes] = []

@@ -1,8 +1,7 @@
 """Which files below a root hold annotations, and in what form: decided from names and first bytes.
 
 JSON, XML and CSV files are recognised by their first and last 64 KiB. A text file is a label of
-YOLO only where its folder goes with a folder of pictures and its lines look like labels. Of many
-small files in one folder only the first few are opened.
+YOLO only where its folder goes with a folder of images and its lines look like labels.
 """
 
 from __future__ import annotations
@@ -50,11 +49,7 @@ _FILES = ("json", "xml", "txt", "csv")
 
 @dataclass(slots=True)
 class Tree:
-    """The annotation-like files of one root: {folder: sorted names} by extension.
-
-    `folders` are those that were entered. `listed` is the tree where it is in archives or a store:
-    then its files are read through it, and copied while a reader needs them.
-    """
+    """The annotation-like files of one root or `listed`: {folder: names} by extension."""
 
     root: str
     source: str

@@ -116,10 +116,10 @@ class PictureEntry:
 
 @dataclass(slots=True)
 class ObjectEntry:
-    """An annotation: `box` in px of the file's frame, None where it has none that is a number.
+    """An annotation in px of the file's frame; `box` is None where it has no numbers.
 
     `rings` are polygons (x, y, ...), `mask` (width, height, runs), `keypoints` (x, y, visibility);
-    all in px. `changed` names what a decision changed: `box`, `class`.
+    `changed` names what a decision changed: `box`, `class`.
     """
 
     file: str
@@ -173,10 +173,7 @@ def list_objects(
     order: str = "entry",
     samples: Sequence[str] | None = None,
 ) -> Iterator[ObjectEntry]:
-    """Yield the annotations of the kept pictures of a file, by `entry` or by `picture`.
-
-    `sides` gives the size of each picture in px; `samples` limits them to some pictures.
-    """
+    """Yield the annotations of a file by `entry` or `picture`, maybe of some `samples` alone."""
     where, params = "", [file.file]
     if samples is not None:
         where = "WHERE list_contains($2, p.sample_id)"

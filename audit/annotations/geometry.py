@@ -23,10 +23,7 @@ FACTS = ("area", "x", "y", "width", "height", "crossings")
 
 
 def ring_facts(flat: Numbers, offsets: Integers) -> Numbers:
-    """Return (rings, 6): area, x, y, width, height, crossing pairs of sides; NaN: not known.
-
-    `offsets` (rings + 1) are positions in `flat`, where ring r is flat[offsets[r]:offsets[r + 1]].
-    """
+    """Return (rings, 6) `FACTS`, NaN: unknown, of rings flat[offsets[r]:offsets[r + 1]]."""
     facts, corners = np.full((len(offsets) - 1, len(FACTS)), np.nan), np.diff(offsets) // 2
     blocks = np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], BLOCK))
     with np.errstate(all="ignore"):
@@ -111,10 +108,7 @@ def read_runs(counts: Any) -> Integers | None:
 
 
 def run_extent(runs: Integers, height: int) -> Numbers:
-    """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one.
-
-    Runs go down the columns, background first.
-    """
+    """Return area, x, y, width, height (px) of runs down the columns; NaN for an empty extent."""
     height, ends = max(int(height), 1), np.cumsum(runs)[1::2]
     drawn = runs[1::2] > 0
     first, last = (ends - runs[1::2])[drawn], ends[drawn] - 1
@@ -162,8 +156,7 @@ def clip_ring(ring: Sequence[float], width: float, height: float) -> list[float]
 def ring_area(ring: Sequence[float]) -> float:
     """Return the area of one ring x, y, x, y, ..."""
     x, y = np.asarray(ring[0::2], float), np.asarray(ring[1::2], float)
-    n = min(len(x), len(y))
-    x, y = x[:n], y[:n]
+    x = x[: len(y)]
     return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
 
 

@@ -1,8 +1,7 @@
 """Pascal VOC's masks: a PNG for each picture whose pixels are numbers of classes, 255 for void.
 
 `SegmentationObject` beside gives a mask of each object, else there is one of each class. Colours
-are read by `labelmap.txt`, else by VOC's palette. An empty mask is a mask without a pixel (BOX018)
-where few pictures of the folder have one; many show background on purpose.
+are read by `labelmap.txt` or VOC's palette. Few empty masks of a folder are mistakes (BOX018).
 """
 
 from __future__ import annotations

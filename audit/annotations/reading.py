@@ -1,8 +1,7 @@
 """Annotation files into tables: find them, read each in its form, match pictures to samples.
 
 Rows of the previous version are copied where neither samples nor annotation files changed. A
-reader that raises is a problem of its file, and the others go on. Files in archives and stores are
-copied to a temporary folder first, because readers map files and look beside them.
+reader that raises is a problem of its file. Files in archives and stores are copied first.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ READERS = {
 
 
 def read_annotations(store: Store, source: Source) -> None:
-    """Fill the tables of annotations from the files of `source`; `boxes` stays empty.
-
-    Where the last version is attached as `previous`, its rows are taken if nothing changed.
-    """
+    """Fill the tables of annotations from `source` or `previous`; `boxes` stays empty."""
     for table in ANNOTATION_TABLES:
         store.execute(f"DELETE FROM {table}")
     groups = find_annotations(source)

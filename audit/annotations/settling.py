@@ -189,14 +189,9 @@ _BACK = "CASE orientation WHEN 6 THEN 8 WHEN 8 THEN 6 ELSE orientation END"
 _STORED_X, _STORED_Y = _turned(_BACK, "pw", "ph")
 
 
-def reading_case(at: int) -> str:
-    """Return SQL for x, y, width or height (0 to 3) of a row by its reading, `bare`."""
-    cases = " ".join(f"WHEN '{name}' THEN {numbers[at]}" for name, numbers in READINGS.items())
-    return f"CASE bare {cases} END"
-
-
 def _fill_boxes(store: Store) -> None:
-    x, y, w, h = (reading_case(at) for at in range(4))
+    cases = ([f"WHEN '{name}' THEN {v[at]}" for name, v in READINGS.items()] for at in range(4))
+    x, y, w, h = (f"CASE bare {' '.join(case)} END" for case in cases)
     on_side = "orientation >= 5"
     store.execute(f"""
         INSERT INTO boxes BY NAME

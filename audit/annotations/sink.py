@@ -1,7 +1,6 @@
 """What every reader of annotations uses: rows, problems, counts, reading ahead.
 
-Rows are buffered by table and appended to the store some ten thousand at a time; problems are kept
-as rows, some of each kind, the rest counted.
+Rows are appended some ten thousand at a time; problems are rows, some of each kind, or counted.
 """
 
 from __future__ import annotations

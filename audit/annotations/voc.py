@@ -1,8 +1,7 @@
 """Pascal VOC: one XML file a picture; corners in px, `difficult`, `truncated`, parts.
 
-Some programs add an outline to the box: `polygon` with x1, y1, x2, y2, ... The parser is expat,
-which knows the line of every element. A document that declares entities is not read: they can
-expand a kilobyte to gigabytes.
+Some programs add an outline: `polygon` with x1, y1, x2, y2, ... The parser is expat, which knows
+lines. A document that declares entities is not read: they can expand a kilobyte to gigabytes.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def read_yolo(reading: Reading) -> None:
         why = f"{stated.unread} cannot be read" if stated.unread else "no file names the classes"
         reading.remark = f"{why}, so classes are named by number"
     for entry, (key, label) in enumerate(names.items()):
-        points = pose.point_names(key) if pose else None
+        points = (pose.names.get(key) or flip_names(pose.flip)) if pose else None
         reading.add_class(entry, key, label, declared=bool(stated.named_by), keypoints=points)
 
 
@@ -208,8 +208,8 @@ SAMPLED = 200  # label files from which the form is told where no file says it
 class PoseForm:
     """What follows the box: `points` keypoints of `numbers` (2 or 3) each.
 
-    `flip` is the keypoint that each becomes in a mirrored picture, () where no file says it;
-    `names` are names of keypoints by class; `stated_by` is the file, '' where lines told it.
+    `flip` is the keypoint that each becomes in a mirrored image, () where unknown; `names` are
+    names of keypoints by class; `stated_by` is the file, '' for a guess from lines.
     """
 
     points: int
@@ -227,10 +227,6 @@ class PoseForm:
         """Return what is wrong with a line of another length."""
         why = f"`kpt_shape` [{self.points}, {self.numbers}]" if self.stated_by else "other lines"
         return f"a line does not have the {1 + self.columns} columns of {why}"
-
-    def point_names(self, key: str) -> list[str] | None:
-        """Return the names of the keypoints of a class, None where nothing tells them apart."""
-        return self.names.get(key) or flip_names(self.flip) or None
 
     def triples(self, values: Numbers) -> Numbers:
         """Return (rows, points * 3) numbers x, y, visibility from those of the lines.

@@ -1,8 +1,7 @@
 """A process that forks workers: what they import and compile is loaded once. Linux only.
 
-It has one thread and never runs polars, pyarrow or a thread pool, after which a fork hangs. Orders
-are two numbers, with descriptors beside a `FORK`; each has one answer, in order. A forked worker
-stays a zombie until `ENDED` collects it, so no other process gets its number.
+It has one thread and never runs polars, pyarrow or a thread pool, after which a fork hangs. Each
+order has one answer. A forked worker stays a zombie until `ENDED`: no other gets its number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A program that works on the input of a stranger: bounded in time and memory, in its own process.
 
-The request is a JSON object and bytes, the answer bytes; without its caller the program ends.
+Without its caller the program ends.
 """
 
 from __future__ import annotations

@@ -28,13 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import MachineError, error_text, find_machine_error
-from audit.machine.fork_server import (
-    WAIT_S,
-    ForkedProcess,
-    ForkServer,
-    can_fork,
-    count_threads,
-)
+from audit.machine.fork_server import WAIT_S, ForkedProcess, ForkServer, can_fork, count_threads
 
 PROGRAM = "audit.picture.worker"
 IDLE_S = 300.0
@@ -90,10 +84,7 @@ class Worker:
             self.pipe.send((work, items, 2 * s + 30))
 
     def item_begun(self) -> tuple[int, float]:
-        """Return the index of the item at work, and since when (s, monotonic).
-
-        The index is -1 before the first item and where unknown; the time is then that of `send`.
-        """
+        """Return the index of the item at work (-1: none or unknown), and since when (s)."""
         return (-1, self._sent) if self._mark is None else MARK.unpack_from(self._mark)
 
     def is_preparing(self) -> bool:

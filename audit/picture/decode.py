@@ -51,9 +51,7 @@ HARMLESS = re.compile(r"Invalid SOS param|Adobe color transform|bad ICC marker",
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one file: `max_pixels` of a header, `max_bytes` of a file, `max_memory` (bytes) of
-    decoding it.
-    """
+    """Bounds on one file: pixels of its header, bytes, and bytes of memory of decoding it."""
 
     max_pixels: int = 134_217_728
     max_bytes: int = 1_073_741_824
@@ -89,10 +87,7 @@ def content_hash(data: bytes) -> str:
 
 
 def decode_picture(
-    data: bytes,
-    name: str,
-    limits: Limits,
-    scratch: Scratch | None = None,
+    data: bytes, name: str, limits: Limits, scratch: Scratch | None = None
 ) -> tuple[dict[str, Any], Picture | None]:
     """Return the columns of one file's bytes and its picture, None if it cannot be decoded.
 
@@ -117,7 +112,8 @@ def decode_picture(
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
             raise_machine_error(error)
             kind = "unsupported" if "nsupported" in str(error) else "corrupt"
-            columns |= _unreadable(kind, f"{type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}"
+            columns |= {"status": "unreadable", "error_kind": kind, "error": text}
     _note_warnings(columns, [str(w.message) for w in decoder_warnings])
     return columns, picture
 
@@ -139,10 +135,6 @@ def raise_machine_error(error: Exception) -> None:
     """Raise what the machine ran out of, where that is what stopped a decoder."""
     if machine := find_machine_error(error):
         raise machine from error
-
-
-def _unreadable(kind: str, text: str) -> dict[str, Any]:
-    return {"status": "unreadable", "error_kind": kind, "error": text}
 
 
 def _note_warnings(columns: dict[str, Any], more: list[str]) -> None:
@@ -200,44 +192,29 @@ def _open(data: bytes, columns: dict[str, Any]) -> Image.Image:
 @contextlib.contextmanager
 def _native_warnings(columns: dict[str, Any]) -> Iterator[None]:
     """Keep what libtiff writes to the stderr of the process: Pillow does not pass it on."""
-    # A pipe that nobody waits for: it needs no folder to write to, and what is beyond its 64 kB
-    # is lost instead of waited for.
-    reading, writing = os.pipe()
     try:
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
-        saved = _replace_stderr(writing)
+        saved = os.dup(2)
+    except OSError as error:
+        raise_machine_error(error)
+        yield  # without stderr nothing is written
+        return
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, saved)
+        # what is beyond the 64 kB of a pipe is lost instead of waited for
+        reading, writing = os.pipe()
+        for descriptor in (reading, writing):
+            opened.callback(os.close, descriptor)
+            os.set_blocking(descriptor, False)
+        os.dup2(writing, 2)
         try:
             yield
         finally:
-            _restore_stderr(saved)
+            os.dup2(saved, 2)
             with contextlib.suppress(BlockingIOError):
                 lines = os.read(reading, 4096).decode("utf-8", "replace").splitlines()
                 if lines:
                     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
                     columns["decoder_warnings"] = lines[0][:300] + more
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
-def _replace_stderr(descriptor: int) -> int | None:
-    """Let descriptor 2 be another; returns a copy of what it was, None where it was closed."""
-    try:
-        saved = os.dup(2)
-    except OSError as error:
-        raise_machine_error(error)
-        saved = None
-    os.dup2(descriptor, 2)
-    return saved
-
-
-def _restore_stderr(saved: int | None) -> None:
-    if saved is None:
-        os.close(2)
-        return
-    os.dup2(saved, 2)
-    os.close(saved)
 
 
 def _decode_jpeg(
@@ -260,11 +237,8 @@ def _decode_jpeg(
     if HARMLESS.search(warning):
         columns["decoder_warnings"] = warning
         return pixels
-    kind = (
-        "truncated"
-        if columns.get("missing_end") or "remature end of JPEG" in warning
-        else "corrupt"
-    )
+    ends = columns.get("missing_end") or "remature end of JPEG" in warning
+    kind = "truncated" if ends else "corrupt"
     columns |= {"status": "damaged", "error_kind": kind, "error": warning + _zero_run(data)}
     columns["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
     return pixels

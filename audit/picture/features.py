@@ -1,16 +1,13 @@
 """Features: what is measured on decoded pictures, all from one reduced copy of each.
 
 The *feature picture* is the shown picture halved exactly (2x2 means) until its longer side is at
-most 384 px. Perceptual hashes equal `imagehash` bit for bit given that picture
-(`feature_picture(...)` returns it). Pictures whose copies have one size are measured together, in
-one compiled pass; a change of meaning raises the column's version, and the next scan measures every
-file again.
+most 384 px. Pictures whose copies have one size are measured together, in one compiled pass; a
+change of meaning raises the column's version, and the next scan measures every file again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +32,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "memory | crashed | timeout | io; null when ok",
     ),
     Column("error", "VARCHAR", "message of the decoder or the system; null when ok"),
-    Column(
-        "error_at",
-        "DOUBLE",
-        "share (0..1) of the rows that were decoded before the error; null: unknown",
-    ),
+    Column("error_at", "DOUBLE", "share (0..1) of rows decoded before the error; null: unknown"),
     Column("content_hash", "VARCHAR", "BLAKE3-256 of the file's bytes, 64 hex digits"),
     Column(
         "pixel_hash",
@@ -47,24 +40,14 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "XXH3-128 of the shown pixels (orientation applied, grey as RGB, alpha only where used), "
         "32 hex digits; null without an image",
     ),
-    Column(
-        "detected",
-        "VARCHAR",
-        "content by its magic bytes: JPEG, PNG, HTML, PDF, ZIP, text, zeros, ...; null if unknown",
-    ),
-    Column(
-        "format", "VARCHAR", "image format by content, Pillow's name; null if no decoder read it"
-    ),
+    Column("detected", "VARCHAR", "content by first bytes: JPEG, HTML, zeros, ...; null: unknown"),
+    Column("format", "VARCHAR", "Pillow's name of the format; null if no decoder read it"),
     Column("extension", "VARCHAR", "the file name's extension, lower case without the dot"),
     Column("width", "INTEGER", "columns of the shown image, after EXIF orientation, px"),
     Column("height", "INTEGER", "rows of the shown image, after EXIF orientation, px"),
     Column("mode", "VARCHAR", "Pillow mode of the file: L, RGB, RGBA, P, CMYK, I;16, ..."),
     Column("bit_depth", "INTEGER", "bits per channel"),
-    Column(
-        "frames",
-        "INTEGER",
-        "frames or pages in the file, a million at most of a TIFF; only the first is measured",
-    ),
+    Column("frames", "INTEGER", "frames or pages, up to a million; the first is measured"),
     Column("animated", "BOOLEAN", "more than one frame, shown in time (GIF, APNG, WebP, AVIF)"),
     Column("orientation", "INTEGER", "EXIF orientation 1..8; 1 when absent"),
     Column("has_alpha", "BOOLEAN", "an alpha channel or a transparent colour is declared"),
@@ -77,12 +60,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
     Column("decoder_warnings", "VARCHAR", "warnings of the decoder, joined by '; '"),
     Column("trailing_bytes", "BIGINT", "bytes after the end of the image's data (JPEG, PNG)"),
     Column("missing_end", "BOOLEAN", "the end marker (JPEG EOI, PNG IEND) is absent"),
-    Column(
-        "grey_tail",
-        "DOUBLE",
-        "share (0..1) of the height, from the bottom, that is the flat 128 grey that tolerant "
-        "decoders use for missing data",
-    ),
+    Column("grey_tail", "DOUBLE", "share of the height, from the bottom, that is flat 128 grey"),
 )
 
 
@@ -104,31 +82,16 @@ FEATURES: tuple[Column, ...] = (
     Column("red", "DOUBLE", "mean of the red channel, 0..1"),
     Column("green", "DOUBLE", "mean of the green channel, 0..1"),
     Column("blue", "DOUBLE", "mean of the blue channel, 0..1"),
-    Column(
-        "sharpness",
-        "DOUBLE",
-        "share of the luma's neighbour differences that a 3x3 mean removes, 0 (already blurred) "
-        ".. 1 (crisp or noisy); null for a flat image",
-    ),
+    Column("sharpness", "DOUBLE", "share of the contrast that a 3x3 mean removes; null: flat"),
     Column("edge_density", "DOUBLE", "share of pixels that differ by over 1/16 from a neighbour"),
     Column("entropy", "DOUBLE", "Shannon entropy of the luma histogram, bits, 0 (constant) .. 8"),
     Column("noise", "DOUBLE", "noise standard deviation from a median of second differences, 0..1"),
-    Column(
-        "noise_floor",
-        "DOUBLE",
-        "the same at full size, in the smoothest of 16 patches: noise is everywhere, texture is "
-        "not; null for an image of at most 384 px",
-    ),
+    Column("noise_floor", "DOUBLE", "noise of the smoothest of 16 patches; null up to 384 px"),
     Column("transparent", "DOUBLE", "share of pixels with alpha below one half, 0..1"),
     Column("border_red", "DOUBLE", "mean of red in the outermost 2 px all around, 0..1"),
     Column("border_green", "DOUBLE", "mean of green in the outermost 2 px all around, 0..1"),
     Column("border_blue", "DOUBLE", "mean of blue in the outermost 2 px all around, 0..1"),
-    Column(
-        "border_spread",
-        "DOUBLE",
-        "standard deviation of luma in the outermost 2 px all around, 0 (one colour: a frame, "
-        "padding, a studio) .. 0.5",
-    ),
+    Column("border_spread", "DOUBLE", "deviation of luma in the outermost 2 px, 0..0.5"),
     Column("channels_equal", "BOOLEAN", "red = green = blue at every pixel of the feature image"),
     *PLACES,
 )
@@ -156,15 +119,11 @@ PATCHES, PATCH = 4, 20  # patches a side, spread over the picture, and their sid
 
 def noise_floor(rgb: Pixels) -> float:
     """Return the feature `noise_floor` of a picture; NaN where its feature picture is as large."""
-    if max(rgb.shape[:2]) <= LONGEST or min(rgb.shape[:2]) < PATCH:
-        return math.nan
-    return _smoothest_patch(np.ascontiguousarray(rgb))
-
-
-def _smoothest_patch(rgb: Pixels) -> float:
     import cv2
     from PIL import Image
 
+    if max(rgb.shape[:2]) <= LONGEST or min(rgb.shape[:2]) < PATCH:
+        return math.nan
     # the middle of each of 4 x 4 fields
     tops, lefts = (
         (2 * np.arange(PATCHES) + 1) * (s - PATCH) // (2 * PATCHES) for s in rgb.shape[:2]
@@ -186,7 +145,7 @@ def transparent_share(alpha: Pixels | None) -> float:
 
 
 class Reduced(NamedTuple):
-    """What is kept of n pictures of any sizes until their features are told, by columns."""
+    """What features of n pictures of any sizes are made of."""
 
     numbers: npt.NDArray[np.float64]  # (n, NUMBERS)
     counts: npt.NDArray[np.int64]  # (n, 256) of luma
@@ -205,11 +164,7 @@ def count_pixels(stack: Pixels) -> Reduced:
 
 
 def tell_features(reduced: Reduced) -> dict[str, Any]:
-    """Return the features of n pictures by column name.
-
-    Each is an array or a list of n values, NaN where there is none; `transparent` is not among them
-    (`transparent_share`).
-    """
+    """Return {column: n values, NaN for none} of n images, without `transparent`."""
     numbers = reduced.numbers
     return {
         **dict(zip(NUMBERS, numbers.T, strict=True)),
@@ -244,8 +199,3 @@ def _from_histograms(
 
 
 PERCENTILES = {f"brightness_p{q}": q / 100 for q in (1, 5, 50, 95, 99)}
-
-
-def feature_versions(columns: tuple[Column, ...] = MEASURED) -> Mapping[str, int]:
-    """Return the version of every measured column: stored with a run, compared at the next scan."""
-    return {column.name: column.version for column in columns}

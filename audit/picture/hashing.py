@@ -1,17 +1,9 @@
 """Perceptual hashes, equal to `imagehash` bit for bit and about four times as fast.
 
-Almost all the time of a perceptual hash goes into three Lanczos reductions of the same picture.
-They are done by a kernel in one pass with Pillow's own fixed-point arithmetic (22 fractional
-bits, columns first, 8-bit rounding between the passes), so the resized pictures, and with them
-the hashes, are identical; the tests compare both on thousands of pictures, flat ones included.
-
-`phash` and `dhash` are measured always, by kernels of our own that equal the library bit for bit.
-The others are for those who compare with an index that was made with them, or who want further
-candidates for near-duplicates: `[measure] hashes = ["whash", ...]` in audit.toml stores each as a
-column of `features`. Like every feature they are taken from the feature picture (at most 384 px),
-so anyone can make them again.
-
-Cost: 1 to 10 ms a picture and hash, crop_resistant up to 100 ms, beside 1.5 ms for all the rest.
+A kernel makes three Lanczos reductions with Pillow's fixed-point arithmetic (22 fractional bits,
+columns first, 8-bit rounding between the passes), so `phash` and `dhash` are identical. Others are
+made by the library: `[measure] hashes = ["whash", ...]` in audit.toml stores each as a column of
+`features`, at 1 to 10 ms an image (crop_resistant 100 ms) beside 1.5 ms for all the rest.
 """
 
 from __future__ import annotations
@@ -37,17 +29,6 @@ PRECISION = 22  # bits: 8 bits of a pixel and 2 of overshoot leave that many of 
 LOBES = 3.0
 
 
-def hashes(luma: Luma) -> dict[str, Any]:
-    """Return phash, dhash (uint64) and phash256 (64 hex digits) of uint8 luma (n, h, w).
-
-    phash: reduce to 32x32 (64x64 for 256 bits), type-II DCT in both directions, the 8x8 (16x16)
-    lowest frequencies against their median. dhash: reduce to 9x8, each pixel against its left
-    neighbour. As `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)`
-    do.
-    """
-    return hash_bits(*reduce_luma(luma))
-
-
 def reduce_luma(luma: Luma) -> tuple[Luma, Luma, Luma]:
     """Return luma (n, h, w) as small as dhash, phash and phash256 take it."""
     wide = _abreast(luma)
@@ -55,7 +36,11 @@ def reduce_luma(luma: Luma) -> tuple[Luma, Luma, Luma]:
 
 
 def hash_bits(steps: Luma, coarse: Luma, fine: Luma) -> dict[str, Any]:
-    """Return the hashes of pictures that were reduced."""
+    """Return phash, dhash (uint64) and phash256 (64 hex digits) of pictures that were reduced.
+
+    phash: the lowest frequencies of a type-II DCT against their median; dhash: each pixel against
+    its left neighbour. As `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash`.
+    """
     rising = (steps[:, :, 1:] > steps[:, :, :-1]).reshape(len(steps), -1)
     return {
         "phash": _as_numbers(_dct_bits(coarse, 8)),
@@ -78,8 +63,7 @@ def _dct_bits(pixels: Luma, size: int) -> Bits:
     halves = np.partition(frequencies, (middle - 1, middle), axis=1)[:, middle - 1 : middle + 1]
     apart = frequencies - halves.mean(axis=1, keepdims=True)
     bits = apart > 0
-    # Only the sign of the difference counts. Where rounding could decide it (symmetric pictures)
-    # the transform is taken exactly as imagehash takes it.
+    # where rounding could decide the sign, the transform is exactly that of imagehash
     for row in np.flatnonzero(np.abs(apart).min(axis=1) < 1e-6):
         bits[row] = _library_bits(pixels[row], size)
     return np.packbits(bits, axis=1)
@@ -103,10 +87,7 @@ def _basis(side: int, size: int) -> npt.NDArray[np.float64]:
 
 
 def lanczos(luma: Luma, width: int, height: int, wide: Luma | None = None) -> Luma:
-    """Return uint8 (n, height, width): Pillow's `resize((width, height), LANCZOS)` of L pictures.
-
-    `wide` is `_abreast(luma)`, where the caller has it already.
-    """
+    """Return (n, height, width) as Pillow's `resize(..., LANCZOS)`; `wide`: `_abreast(luma)`."""
     kernel = find_kernel("reduce_rows")
     if kernel is None:
         return _lanczos_by_pillow(luma, width, height)
@@ -156,8 +137,7 @@ def _weights(size: int, target: int) -> tuple[Bounds, Weights]:
     tap = np.arange(2 * math.ceil(support) + 1)
     raw = _kernel((tap + first[:, None] - center[:, None] + 0.5) / widened)
     raw[tap >= count[:, None]] = 0.0
-    # Normalised in floating point, summed in order, then rounded half away from zero, as Pillow
-    # does.
+    # summed in order, then rounded half away from zero, as Pillow does
     fixed = raw / np.cumsum(raw, axis=1)[:, -1:] * (1 << PRECISION)
     weights = np.trunc(fixed + np.copysign(0.5, fixed)).astype(np.int32)
     return np.stack([first, count], axis=1), weights
@@ -184,11 +164,7 @@ LIBRARY_HASHES: tuple[Column, ...] = (
     Column("phash_simple", "UBIGINT", "imagehash.phash_simple (64 bits) of the feature image"),
     Column("dhash_vertical", "UBIGINT", "imagehash.dhash_vertical (64 bits), feature image"),
     Column("colorhash", "VARCHAR", "imagehash.colorhash (42 bits) of the feature image, hex"),
-    Column(
-        "crop_resistant",
-        "VARCHAR",
-        "imagehash.crop_resistant_hash of the feature image: a dhash (hex) a segment, by commas",
-    ),
+    Column("crop_resistant", "VARCHAR", "imagehash.crop_resistant_hash: a dhash (hex) a segment"),
 )
 # Columns whose bits can be compared, as further candidates of the near-duplicate search.
 COMPARABLE_HASHES = tuple(column.name for column in LIBRARY_HASHES if column.type == "UBIGINT")

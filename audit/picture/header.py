@@ -1,13 +1,8 @@
 """What a file's header tells, read from an image that Pillow opened and has not decoded.
 
 Frames, depth, alpha, colour profile, EXIF orientation, time and camera, JPEG quality and
-subsampling, and whether the file ends where its data ends. Costs about 0.03 ms a JPEG; anything
-odd in here is silently null, because a broken comment does not make a broken picture.
-
-How much memory decoding takes at its peak is known from the header too: measured as the growth of
-the resident memory from bytes to features, per pixel: what the decoder itself keeps differs most.
-WebP holds two canvases beside the frame, JPEG 2000 four bytes a sample and both of its
-representations. `tests/audit/picture/test_budget.py` measures it again.
+subsampling, whether the file ends where its data ends, and the memory that decoding takes. What
+cannot be read is null, because a broken comment does not make a broken picture.
 """
 
 from __future__ import annotations
@@ -133,15 +128,17 @@ def _jpeg(image: Image.Image) -> dict[str, Any]:
     layers = getattr(image, "layer", None) or []
     columns: dict[str, Any] = {}
     if tables:
-        columns["jpeg_quality"] = _quality(tuple(tables[min(tables)]))
+        # The sum falls strictly with quality, and one number per table finds the nearest; tables of
+        # other encoders get the quality of the IJG table that is equally coarse.
+        total = sum(tables[min(tables)])
+        columns["jpeg_quality"] = int(np.argmin(np.abs(_table_sums() - total))) + 1
     if len(layers) == 3:
         (_, h, v, _), (_, ch, cv, _) = layers[0], layers[1]
         columns["jpeg_subsampling"] = SUBSAMPLING.get((h // max(ch, 1), v // max(cv, 1)), "other")
     return columns
 
 
-# The luminance table of Annex K.1 of ITU-T T.81, whose scaling by quality is that of the IJG
-# library.
+# The luminance table of Annex K.1 of ITU-T T.81, scaled by quality as the IJG library does.
 LUMINANCE = np.array([
      16,  11,  10,  16,  24,  40,  51,  61,
      12,  12,  14,  19,  26,  58,  60,  55,
@@ -154,18 +151,10 @@ LUMINANCE = np.array([
 ], np.int64)  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
-def _quality(table: tuple[int, ...]) -> int:
-    # The sum falls strictly with quality, and one number per table is enough to find the nearest;
-    # tables of other encoders get the quality of the IJG table that is equally coarse.
-    return int(np.argmin(np.abs(_table_sums() - sum(table)))) + 1
-
-
 @lru_cache(maxsize=1)
 def _table_sums() -> np.ndarray[Any, Any]:
     quality = np.arange(1, 101)
-    # jpeg_quality_scaling() and jpeg_add_quant_table() of libjpeg's jcparam.c, in its integers:
-    # rounded to the nearest, and kept within the 8 bits of a baseline table.
+    # jpeg_quality_scaling() and jpeg_add_quant_table() of libjpeg's jcparam.c, in its integers
     scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
     tables = np.clip((LUMINANCE[None, :] * scale[:, None] + 50) // 100, 1, 255)
     return np.asarray(tables.sum(axis=1))

@@ -1,7 +1,6 @@
 """What a file is by its first bytes: image formats, and the usual things that pose as images.
 
-A download that saved the error page, a pointer that was never fetched, a block of zeros after a
-crash: naming the content saves the reader from opening a hex editor. Reads bytes, decodes nothing.
+Names an error page that was downloaded, a pointer that was never fetched, zeros after a crash.
 """
 
 from __future__ import annotations

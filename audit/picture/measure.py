@@ -1,9 +1,8 @@
 """Measure files: what a worker does with a chunk of paths, from bytes to the rows of two tables.
 
-One read and one decode per file; every feature, and the signature that near-duplicate search
-compares, is computed from that picture: of small pictures of one size together, of a larger one
-while it is still in the cache. Nothing in a file can raise here: an error becomes columns
-of its row (`status`, `error_kind`, `error`).
+One read and one decode per file; features and signatures are computed of small pictures of one size
+together, of a larger one while it is in the cache. Nothing in a file can raise here: an error
+becomes columns of its row (`status`, `error_kind`, `error`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,23 +82,29 @@ class FileJob:
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureRows:
-    """Rows of the table `features` as plain values; `measured` are those of rows `pictured`."""
+class Measured:
+    """The result of a chunk as plain values: the caller makes tables, as workers load no polars.
+
+    `features` has the `rows` and their `columns`; `values` are the features of rows `pictured`.
+    """
 
     rows: Sequence[dict[str, Any]]
-    measured: Mapping[str, npt.NDArray[Any]]
-    pictured: Sequence[int]
     columns: tuple[Column, ...]
+    values: Mapping[str, npt.NDArray[Any]]
+    pictured: Sequence[int]
+    content_hashes: Sequence[str]
+    records: Signatures
 
-    def table(self) -> pa.Table:
-        """Return the rows as an Arrow table, column by column; null without a picture."""
+    @property
+    def features(self) -> pa.Table:
+        """A row per job, with the columns of `features`; null without an image."""
         import polars as pl
 
         at: list[int | None] = [None] * len(self.rows)
         for number, row in enumerate(self.pictured):
             at[row] = number
         gathered = pl.all().gather(pl.Series(at, dtype=pl.UInt32))
-        found = pl.DataFrame(dict(self.measured)).select(gathered) if self.pictured else None
+        found = pl.DataFrame(dict(self.values)).select(gathered) if self.pictured else None
         columns = [
             pl.Series(name, [row.get(name) for row in self.rows], kind)
             if found is None or name not in found.columns
@@ -110,36 +115,10 @@ class FeatureRows:
         ]
         return pl.DataFrame(columns).to_arrow()
 
-
-class SignatureRows(NamedTuple):
-    """Signatures (n,) and the content hash of each."""
-
-    names: Sequence[str]
-    records: Signatures
-
-
-class Measured:
-    """The result of a chunk: a row of features per job, a signature per picture."""
-
-    def __init__(
-        self, features: pa.Table | FeatureRows, signatures: pa.Table | SignatureRows
-    ) -> None:
-        """Take tables, or the values that make them."""
-        self._features, self._signatures = features, signatures
-
-    @property
-    def features(self) -> pa.Table:
-        """A row per job, with the columns of `features`."""
-        if isinstance(self._features, FeatureRows):
-            self._features = self._features.table()
-        return self._features
-
     @property
     def signatures(self) -> pa.Table:
         """A signature per content hash."""
-        if isinstance(self._signatures, SignatureRows):
-            self._signatures = signature_table(*self._signatures)
-        return self._signatures
+        return signature_table(self.content_hashes, self.records)
 
 
 @dataclass(slots=True)
@@ -169,15 +148,11 @@ class Measurer:
                     row |= compute_library_hashes(small, self.hashes) | measure_own(
                         self.own, picture.rgb
                     )
-        measured, signatures = batch.results()
+        values, signatures = batch.results()
         content = [rows[at]["content_hash"] for at in batch.rows]
         order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
-        names = [content[at] for at in order]
-        columns = feature_columns(self.hashes, self.own)
-        return Measured(
-            FeatureRows(rows, measured, batch.rows, columns),
-            SignatureRows(names, signatures[order]),
-        )
+        names, columns = [content[at] for at in order], feature_columns(self.hashes, self.own)
+        return Measured(rows, columns, values, batch.rows, names, signatures[order])
 
     def _row(
         self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None
@@ -187,17 +162,14 @@ class Measurer:
             data = self._read(job, job.path, coming)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
-        columns, picture = self._decoded(data, job, scratch)
+        columns, picture = decode_picture(data, job.sample_id, self.limits, scratch)
         doubtful = columns["status"] != "ok" or job.listed_size not in (None, len(data))
         if doubtful and (again := self._asked_again(job.path, data)):
-            columns, picture = self._decoded(again, job, scratch)
+            columns, picture = decode_picture(again, job.sample_id, self.limits, scratch)
         return keys | storable_columns(columns), picture
 
     def _read(self, job: FileJob, place: str, coming: Future[bytes] | None) -> bytes:
-        """Read a file; a store that gives more than may be, of what it listed as less, is at fault.
-
-        It is asked once more, and an `io` error is tried again by the next scan.
-        """
+        """Read a file; once more where a store gives more than it listed, and than is allowed."""
         try:
             return read_bytes(place, self.limits, coming)
         except DecodeError as error:
@@ -211,16 +183,8 @@ class Measurer:
             text = f"the store listed {listed:,} bytes, and then {error}: scan again"
             raise DecodeError("io" if error.kind == "bomb" else error.kind, text) from None
 
-    def _decoded(
-        self, data: bytes, job: FileJob, scratch: Scratch
-    ) -> tuple[dict[str, Any], Picture | None]:
-        return decode_picture(data, job.sample_id, self.limits, scratch)
-
     def _asked_again(self, place: str, data: bytes) -> bytes | None:
-        """Ask a store once more for what came damaged or of another size than it was listed with.
-
-        None where the same comes, and for what lies on this machine.
-        """
+        """Return what a store gives at a second request; None: the same, or a local file."""
         if file_of(place) is not None:
             return None
         try:
@@ -231,15 +195,12 @@ class Measurer:
 
 
 class PictureBatch:
-    """The pictures of a chunk: what takes their pixels is done of small ones of one size together.
-
-    The rest, some numbers a picture, is done at the end of all of them.
+    """The pictures of a chunk: small ones of one size are measured together.
 
     `rows` are the rows that have a picture, in order.
     """
 
     def __init__(self) -> None:
-        """Begin without a picture."""
         self.rows: list[int] = []
         self._waiting: dict[tuple[int, ...], list[tuple[int, Pixels, float]]] = {}
         self._order: list[int] = []  # the rows, as they were reduced
@@ -360,5 +321,5 @@ def failed_rows(
         | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    nothing = SignatureRows([], np.zeros(0, SIGNATURE_DTYPE))
-    return Measured(FeatureRows(rows, {}, [], feature_columns(hashes, own)), nothing)
+    nothing = np.zeros(0, SIGNATURE_DTYPE)
+    return Measured(rows, feature_columns(hashes, own), {}, [], [], nothing)

@@ -6,10 +6,9 @@
     def redness(picture):  # uint8 (height, width, 3), RGB, as it is shown
         return (picture[..., 0] > 200).mean()
 
-It is evaluated in the workers, in the same pass as all other columns. A worker imports the file
-itself, by its path: what is defined in a notebook cannot be had there. What a function raises costs
-its value alone, and is kept in the column `own_error`. One that ends its process is not measured
-for the rest of the scan.
+Workers import the file by its path and evaluate it in the same pass as all other columns; what is
+defined in a notebook is not available. An error costs the value alone, and is stored in the column
+`own_error`. A function that ends its process is not measured for the rest of the scan.
 """
 
 from __future__ import annotations

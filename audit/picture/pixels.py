@@ -1,8 +1,7 @@
 """From stored samples to the shown picture: depth, palette, orientation, alpha, and the pixel hash.
 
-The policy is written in `audit.picture.decode`; this is its arithmetic, on arrays alone. Pictures
-are taken from Pillow and composited in strips of rows: whole intermediate copies would take twice
-the memory of the picture and its result.
+The policy is written in `audit.picture.decode`. Pictures are taken from Pillow and composited in
+strips of rows: whole intermediate copies would take twice the memory.
 """
 
 from __future__ import annotations
@@ -160,8 +159,7 @@ def grey_tail(pixels: Pixels) -> float:
     columns = width // 8
     if columns < 2 or height < 16:
         return 0.0
-    # Nearly every picture leaves here, after looking at one row.
-    # Below the range the difference of unsigned numbers wraps around, to above it.
+    # Nearly every picture leaves here. Below the range the unsigned difference wraps around.
     last = pixels[-1] - np.uint8(GREY - GREY_SLACK) <= 2 * GREY_SLACK
     if 2 * np.count_nonzero(last) < last.size:
         return 0.0

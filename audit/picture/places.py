@@ -1,8 +1,7 @@
 """Places: what is measured of the parts of a picture: its frame and its tint.
 
-All from the signature (a grey plane of 32x32 and a colour plane of 8x8, the uniform border cut
-away), for all pictures of a chunk at once: no pixel of the picture is read again. What a camera, a
-scanner or a web site adds lies at the edge, or over everything; the subject lies in the middle.
+All from signatures, for all pictures of a chunk at once. What a camera, a scanner or a web site
+adds lies at the edge, or over everything; the subject lies in the middle.
 """
 
 from __future__ import annotations
@@ -24,19 +23,8 @@ DARK = 2.0
 """Added to means of colours (levels): below that a ratio is rounding."""
 
 PLACES: tuple[Column, ...] = (
-    Column(
-        "frame",
-        "DOUBLE",
-        "share of the image in a border of one colour that ends in a straight edge, "
-        "0 (none, or a plain background) .. 1",
-        version=2,
-    ),
-    Column(
-        "cast_red",
-        "DOUBLE",
-        "log of red over green that lights, middle tones and edges of the image share, 0 none",
-        version=2,
-    ),
+    Column("frame", "DOUBLE", "share of the image in a one-colour border, 0..1", version=2),
+    Column("cast_red", "DOUBLE", "log(red / green) of a colour cast; 0: none", version=2),
     Column("cast_blue", "DOUBLE", "the same of blue over green, 0 none", version=2),
 )
 

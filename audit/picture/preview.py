@@ -1,11 +1,8 @@
 """Pictures for people and for pairs, opened in a worker process whenever they are needed.
 
-The files may have gone, changed or be hostile since the scan, and whoever asks (a page, a report,
-the comparison of two files) must not die with them. What comes back over the pipe is reduced, so
-that it costs little beside the decode.
-
-A model gets squares of its size. The whole picture is shown, squeezed: a crop would cut off what
-stands at the border. What goes over the pipe is the square, 150 kB at 224 px.
+Files may be gone, changed or hostile, and must not end the caller. Pictures are reduced before they
+go over the pipe. A model gets the whole picture, squeezed to a square of its size: a crop would cut
+off what stands at the border.
 """
 
 from __future__ import annotations
@@ -40,10 +37,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class PreviewMaker:
-    """The picklable work of a worker: paths in, previews out, at most `longest` px each.
-
-    Without `longest` a preview is the feature picture (`audit.picture.features`).
-    """
+    """The picklable work of a worker: paths to previews of `longest` px (None: feature picture)."""
 
     limits: Limits
     longest: int | None
@@ -53,15 +47,14 @@ class PreviewMaker:
         return [self._preview(path) for path in paths]
 
     def _preview(self, path: str) -> Preview:
+        from audit.picture.features import feature_picture
+
         pixels, content, error = _opened(path, path, self.limits)
         if pixels is None:
             return Preview(content_hash=content, error=error)
-        return Preview(self._reduced(pixels), pixels.shape[1], content)
-
-    def _reduced(self, pixels: Pixels) -> Pixels:
-        from audit.picture.features import feature_picture
-
-        return feature_picture(pixels) if self.longest is None else reduce_to(pixels, self.longest)
+        longest = self.longest
+        reduced = feature_picture(pixels) if longest is None else reduce_to(pixels, longest)
+        return Preview(reduced, pixels.shape[1], content)
 
 
 def _opened(

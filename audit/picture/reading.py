@@ -1,9 +1,8 @@
 """Place to bytes: the files, members of packs and objects of stores that pictures lie in.
 
 A file is opened without waiting, read once and bounded in size; what cannot be read is an error
-kind of its row, what the machine lacks is raised. Objects of stores, members of packs that lie in
-one, and addresses in a manifest take a round trip or several: they are read some at a time, before
-the worker asks for them, while it has other pictures to measure.
+kind of its row, what the machine lacks is raised. What lies on other machines is read ahead, some
+at a time.
 """
 
 from __future__ import annotations

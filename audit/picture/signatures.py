@@ -1,13 +1,9 @@
 """The signature: what is kept of a picture so that pairs can be judged without opening files again.
 
 A 32x32 grey and an 8x8 colour plane, the size, the uniform border that was cut away and a few
-flags: 1,233 bytes an image, about 0.05 ms to make from a 256-px picture. 32 px is a choice that
-was measured: on photographs bigger planes do not separate duplicates from look-alikes better,
-they only cost more; where 32 px cannot decide, the two files are opened (`check_full_size`).
-
-Uniform borders go first, because a frame moves every pixel of the grey plane and nothing else about
-the picture; what was cut is recorded, so it can be reported ("border removed") and never silently
-eats a picture that is mostly background.
+flags: 1,233 bytes an image. On photographs larger planes do not separate duplicates better; where
+32 px cannot decide, the two files are opened (`check_full_size`). Uniform borders are cut first,
+because a frame moves every pixel of the grey plane, and what was cut is recorded.
 """
 
 from __future__ import annotations
@@ -64,10 +60,7 @@ class Flag(IntFlag):
 
 
 def make_signature(picture: Pixels, *, opaque_share: float = 1.0) -> np.void:
-    """Return the signature of one picture; grey (height, width) is accepted.
-
-    Raises ValueError on an empty picture.
-    """
+    """Return the signature of one image, RGB or grey; raises ValueError for an empty one."""
     if picture.size == 0:
         raise ValueError("This image has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
@@ -95,11 +88,7 @@ def cut_and_shrink(stack: Pixels) -> Thumbnails:
 
 
 def make_signatures(made: Thumbnails, opaque_shares: npt.NDArray[np.float64]) -> Signatures:
-    """Return the signatures of n pictures, best of about 256 px on their longer side.
-
-    `opaque_shares` are the shares of pixels with alpha above one half (1 where the file has no
-    alpha).
-    """
+    """Return the signatures of n images; `opaque_shares` (n,): pixels with alpha above one half."""
     import cv2
 
     n = len(made.small)
@@ -127,29 +116,20 @@ def shrink(picture: Pixels, side: int) -> Pixels:
     """Resize RGB to side x side: means of areas downwards, bilinear for smaller pictures."""
     import cv2
 
-    height, width = picture.shape[:2]
-    if (height, width) == (side, side):
+    if picture.shape[:2] == (side, side):
         return picture
-    if min(height, width) < side:
-        small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_LINEAR)
-    else:
-        small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)
-    return np.asarray(small, np.uint8)
+    way = cv2.INTER_LINEAR if min(picture.shape[:2]) < side else cv2.INTER_AREA
+    return np.asarray(cv2.resize(picture, (side, side), interpolation=way), np.uint8)
 
 
 def _find_borders(stack: Pixels) -> npt.NDArray[np.int64]:
     """Return (n, 4): how many pixels of uniform border lie left, above, right and below."""
-    n, height, width = stack.shape[:3]
+    n = len(stack)
     trims = np.zeros((n, 4), np.int64)
     # Most pictures have no border: the outermost lines say so at a hundredth of the cost.
-    if width == height:
-        ends = [stack[:, 0], stack[:, -1], stack[:, :, 0], stack[:, :, -1]]
-        uniform = _are_uniform(np.concatenate(ends)).reshape(4, n).any(axis=0)
-    else:
-        rows = _are_uniform(np.concatenate([stack[:, 0], stack[:, -1]])).reshape(2, n)
-        columns = _are_uniform(np.concatenate([stack[:, :, 0], stack[:, :, -1]])).reshape(2, n)
-        uniform = rows.any(axis=0) | columns.any(axis=0)
-    for at in np.flatnonzero(uniform):
+    rows = _are_uniform(np.concatenate([stack[:, 0], stack[:, -1]])).reshape(2, n)
+    columns = _are_uniform(np.concatenate([stack[:, :, 0], stack[:, :, -1]])).reshape(2, n)
+    for at in np.flatnonzero(rows.any(axis=0) | columns.any(axis=0)):
         trims[at] = find_border(stack[at])
     return trims
 

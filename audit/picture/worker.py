@@ -1,9 +1,7 @@
 """The program of a worker process: `python -m audit.picture.worker PIPE SHARED MEMORY`.
 
-Whatever decodes files that nobody has looked at yet runs in here, because a decoder may crash, hang
-or fill the memory. It imports what decoding needs and nothing else; how it is spoken to is said in
-`audit.machine.workers`. With `forks SOCKET` it is the process that forks such workers, with all
-that measuring needs loaded (`audit.machine.fork_server`).
+A decoder may crash, hang or fill the memory, so it runs in here (`audit.machine.workers`). With
+`forks SOCKET` it is the process that forks workers (`audit.machine.fork_server`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +24,7 @@ from audit.neighbors.pairs.relate import PICTURES, picture_opener
 from audit.neighbors.pairs.signature_store import load_signatures
 from audit.neighbors.transformation import describe_pair
 from audit.picture.decode import Limits
-from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
+from audit.picture.measure import FileJob, Measurer, failed_rows
 from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
 from audit.results.reader import open_reader
 from audit.run.store import Store
@@ -74,8 +75,15 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
     return OverlapReport(str(run), total, total - pictured, tuple(matches), sentences)
 
 
-def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
-    """Measure every file of a source in memory: features by sample, signatures by content."""
+class NewImages(NamedTuple):
+    """Features by sample, with `uri`, and signatures by content, of images that are not stored."""
+
+    features: pa.Table
+    signatures: pa.Table
+
+
+def measure_new(source: Source, executor: Executor, limits: Limits) -> NewImages:
+    """Measure every file of a source in memory."""
     uris = {sample.id: sample.uri for batch in source.batches() for sample in batch}
     jobs = [FileJob(name, "", reading_place(uri)) for name, uri in uris.items()]
     chunks: Iterator[list[FileJob]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
@@ -85,7 +93,7 @@ def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
     ] or [failed_rows([], Failure("", ""))]
     features = pa.concat_tables([part.features for part in parts])
     where = [uris[name] for name in features["sample_id"].to_pylist()]  # a path may be no UTF-8
-    return Measured(
+    return NewImages(
         features.append_column("uri", pl.Series(where, dtype=pl.String).to_arrow()),
         pa.concat_tables([part.signatures for part in parts]),
     )
@@ -113,7 +121,7 @@ def _exact(store: Store, features: pa.Table) -> dict[str, Match]:
 def _near(
     store: Store,
     run: Path,
-    measured: Measured,
+    measured: NewImages,
     done: set[str],
     limits: Limits,
     executor: Executor,
@@ -169,7 +177,7 @@ def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
     return pictures, held, int((~stored).sum())
 
 
-def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Signatures]:
+def _new_pictures(measured: NewImages, done: set[str]) -> tuple[pl.DataFrame, Signatures]:
     """Return the new files still to be looked up, and their signatures, row by row."""
     packed = pl.DataFrame(measured.signatures).unique("content_hash")
     names = ["sample_id", "uri", "content_hash", "pixel_hash", "phash"]

@@ -1,8 +1,7 @@
 """The tables of annotations: what a source's annotation files say, and boxes in px of the pictures.
 
 `annotations` keeps the four numbers of a box as they are written, so that any reading of them can
-be tried; `boxes` holds what they mean, made once every picture's real size is known. Places (byte,
-line, position) are kept for every row: they cost nothing where the file is cut at the same time.
+be tried; `boxes` holds what they mean, made once every picture's real size is known.
 """
 
 from __future__ import annotations
@@ -149,8 +148,7 @@ DERIVED = ("boxes", "box_doubts", "box_quality", "prediction_facts")
 """Tables made from the others and from what a scan was given: never copied from before."""
 
 
-# Boxes that several annotation files give for one picture with one class and place count once.
-# Boxes without area, outside any sample, or of a picture without a size are not counted.
+# Equal boxes of several files count once; those without area, sample or size of the image do not.
 _SPLIT = Column("split", "VARCHAR", "split; null without")
 _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file does not list it")
 

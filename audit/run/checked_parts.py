@@ -31,9 +31,8 @@ OLDER = "no scan: it is kept for `audit diff` only, and you can delete it"
 
 @dataclass(frozen=True, slots=True)
 class CheckedPart:
-    """A part of a run as it was found.
+    """A part of a run: `state` is sound, damaged, unfinished (nothing is lost) or absent.
 
-    `state` is sound, damaged, unfinished (what a killed command left; nothing is lost) or absent;
     `detail` says how much there is or what is wrong; `lost` what cannot be had again, and `remade`
     what makes the rest again: both empty but for damage.
     """
@@ -46,9 +45,8 @@ class CheckedPart:
 
 
 def check_versions(run: Path) -> list[CheckedPart]:
-    """Return the state of CURRENT, of every database of the last versions, and of a build.
+    """Return the state of CURRENT, of every database of the versions that stay, and of a build.
 
-    What is older than the versions that stay is a rest that the next scan removes: not looked at.
     Raises RunError where another schema wrote the run, OSError where the machine cannot read.
     """
     parts, named = [_check_pointer(run)], None

@@ -1,8 +1,7 @@
 """Parts: Parquet files of rows by content hash, each named by the hash of its own content.
 
 They are written once, never changed and shared by the versions of a run. Pages of Parquet have
-no checksums, so the name is what tells a damaged part. polars reads and writes them: the Parquet
-module of pyarrow takes 0.1 CPU s to import.
+no checksums, so the name shows damage.
 """
 
 from __future__ import annotations

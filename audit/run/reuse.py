@@ -1,16 +1,9 @@
 """What a new scan keeps of an unfinished one and of the previous version.
 
-The scan has the database of the previous version attached as `previous`, once for all of this.
-
-The listing is compared while it comes: mostly it is the same. As long as the samples are those of
-the previous version, in its order, nothing is stored. The first that differs stores the equal
-ones before it, copied from there, and all after it. Where none differs, the table of the previous
-version is read in place of one of its own: a re-scan that finds nothing new writes nothing.
-Comparing takes 0.3 microseconds a sample, storing two.
-
-Rows of features are kept where a file is unchanged: its size, mtime and ctime are equal. ctime
-cannot be set back, so an edit that restores the mtime is still seen. Everything is a few SQL
-statements over both databases.
+The database of the previous version is attached as `previous`. The listing is compared while it
+comes: samples are stored from the first that differs, and where none does, the table of the
+previous version is read instead. Rows of features are kept where size, mtime and ctime of a file
+are equal; ctime cannot be set back, so an edit that restores the mtime is still seen.
 """
 
 from __future__ import annotations
@@ -30,8 +23,7 @@ PREVIOUS = "previous"
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
-# Outcomes that may differ the next time although the file did not change: what was missing when it
-# was read was there when it was listed, unless its size is unknown; an address may lack a library.
+# Outcomes that may differ the next time although the file did not change.
 TRANSIENT = (
     "(coalesce(f.error_kind, '') IN ('io', 'permission', 'crashed', 'timeout', 'memory') "
     "OR coalesce(f.error_kind, '') = 'missing' AND f.file_key NOT LIKE '-1 %' "
@@ -104,13 +96,10 @@ def keep_rows(
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
 
-    The rows of files that are gone are left in the temporary table `lost`, with their size: their
-    content may be among the pending ones. `edited` are samples that are read whatever their times.
-
-    `signed` has the column `content_hash`: pictures whose signature is stored; None if all those of
-    the previous version are. The others are read again, because a comparison without them would
-    be incomplete. Returns the rows resumed from a killed scan, and the rows kept from the previous
-    version: None where nothing at all changed since, so that nothing needs to be copied.
+    The rows of files that are gone are left in `lost`: their content may be among the pending ones.
+    `edited` are samples that are read whatever their times. `signed` has the column `content_hash`:
+    images whose signature is stored (others are read again); None if all of the previous version.
+    Returns the rows resumed from a killed scan, and those kept: None where nothing changed.
     """
     import polars as pl
 

@@ -5,15 +5,10 @@
     RUN/gen-0001/findings-0001.duckdb  what the checks found
     RUN/building/                      the next version, while a scan is at work
 
-DuckDB admits one writing process or many readers, and a reader that holds a file keeps its old
-content. So nothing that is published ever changes: a scan builds beside, then renames and replaces
-CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for
-comparison, or as many as RUN/keep says.
-
-A folder gets the name of a version, and a file that of findings, only when it is on disk. Where
-CURRENT names no version that opens, readers take the newest version that opens, and its `notice`
-says so. Reading changes no file. The checksums of DuckDB decide what is damaged, and a scan makes
-it again, so nothing is repaired.
+DuckDB admits one writing process or many readers, so nothing that is published ever changes: a scan
+builds beside, then renames and replaces CURRENT, each atomically; a re-check adds a findings file.
+The last two of each stay, or as many as RUN/keep says. Where CURRENT names no version that opens,
+readers take the newest that opens, with a `notice`. A scan makes damaged data again.
 """
 
 from __future__ import annotations
@@ -88,9 +83,8 @@ class RunVersion:
 
 
 def current(run: Path) -> RunVersion | None:
-    """Return the version that CURRENT names, None if nothing was published yet.
+    """Return the version that CURRENT names or the newest that opens; None before the first.
 
-    Where CURRENT names none that opens, it is the newest version that opens, with a `notice`.
     Raises DamagedError where no version opens, and RunError where another schema wrote it.
     """
     named, fault = _read_named(run)
@@ -108,10 +102,7 @@ def current(run: Path) -> RunVersion | None:
 
 
 def _read_named(run: Path) -> tuple[RunVersion | None, str]:
-    """Return what CURRENT names, and what is wrong with it: "" where it opens, or nothing is there.
-
-    Raises RunError where another schema wrote it or it cannot be read.
-    """
+    """Return what CURRENT names, and what is wrong with it: "" where it opens, or without it."""
     named = None
     try:
         named = read_pointer(run)
@@ -124,10 +115,7 @@ def _read_named(run: Path) -> tuple[RunVersion | None, str]:
 
 
 def read_pointer(run: Path) -> RunVersion | None:
-    """Return what CURRENT names, None without it; whether it opens is not looked at.
-
-    Raises DamagedError, and RunError where another schema wrote it or it cannot be read.
-    """
+    """Return what CURRENT names, None without it; raises DamagedError, RunError."""
     pointer = run / POINTER
     try:
         said = json.loads(read_regular(pointer))
@@ -160,11 +148,7 @@ def _refuse_other_schema(run: Path, schema: int) -> None:
 
 
 def require_opens(*paths: Path) -> None:
-    """Raise DamagedError where a database of a version does not open or lacks a table.
-
-    Only lists the tables: a damaged block shows when it is read. Raises RunError where another
-    schema wrote it, or it may not be opened.
-    """
+    """Raise DamagedError where a database does not open or lacks a table; RunError as `current`."""
     state = []
     for path in paths:
         try:
@@ -237,10 +221,8 @@ def list_published(run: Path) -> list[RunVersion]:
 
 
 def find_version(place: Path) -> tuple[Path, RunVersion]:
-    """Return the run and the version that a path names: of RUN the published version, of
-    RUN/gen-0003 that with its newest findings, of RUN/gen-0003/findings-0001.duckdb these findings.
-
-    Raises RunError where it is not there, or is there no more.
+    """Return the run and the version that RUN, RUN/gen-0003 (with its newest findings) or
+    RUN/gen-0003/findings-0001.duckdb names; raises RunError where it is absent.
     """
     named = VERSION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)
     if not named or (place / POINTER).exists():  # a run may have the name of a version
@@ -269,10 +251,9 @@ def require(run: Path) -> RunVersion:
 
 
 def require_measured(run: Path) -> RunVersion:
-    """Return the version to derive findings from; its own findings may be damaged or gone.
+    """Return the version to derive findings from, never one older than damaged measurements.
 
-    Never an older version in place of damaged measurements: its findings would be about another
-    state of the dataset. Raises RunError as `require` does.
+    Its own findings may be damaged or gone. Raises RunError as `require` does.
     """
     folders = list_versions(run)
     if not folders:
@@ -284,11 +265,10 @@ def require_measured(run: Path) -> RunVersion:
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
-    """What a scan finds of a run: the `version` whose rows it takes over, None without one.
+    """What a scan finds of a run: the newest `version` whose measurements read to their end.
 
-    It is the newest whose measurements read to their end; its findings may be damaged or gone.
-    `damaged` are the folders after it, and `notice` says what does not open, "" where all does;
-    `is_current`: whether CURRENT names the version.
+    `damaged` are the folders after it, and `notice` says what does not open; `is_current`: whether
+    CURRENT names the version.
     """
 
     version: RunVersion | None
@@ -336,9 +316,7 @@ _holding = threading.Lock()
 
 
 def hold(key: str, version: RunVersion) -> Store:
-    """Open a version whose databases others in this process use too (`open_beside`), until it is
-    let go.
-    """
+    """Open a version for `open_beside` of this process, until it is let go."""
     store = open_version(version)
     with _holding:
         _held[key] = store
@@ -370,11 +348,10 @@ def open_beside(version: RunVersion) -> Store:
 def open_for_users(
     version: RunVersion, tags: pa.Table | None = None, threads: int | None = None
 ) -> Store:
-    """Open a version for SQL that a user wrote: it reads the run and nothing else.
+    """Open a version for SQL that a user wrote: it reads the run, `tags` and nothing else.
 
     The measurements are the connection's own database, opened read-only: in a database of memory
-    a user could attach the same file again, for writing. `tags` can be read as a table; with
-    `threads`, DuckDB uses so many, and `MAX_SPILL` of the disk.
+    a user could attach the same file again, for writing. `threads` limits the disk as well.
     """
     store = _with_both(Store.open(version.measurements), {"judged": version.findings})
     if threads is not None:
@@ -421,11 +398,6 @@ def building_folder(run: Path) -> Path:
     return folder
 
 
-def discard_building(run: Path) -> None:
-    """Remove an unfinished version."""
-    remove_version(run / "building")
-
-
 def remove_version(folder: Path) -> None:
     """Remove what a scan made in a folder, and the folder where nothing else is in it."""
     with contextlib.suppress(OSError):  # a file of a user's, or one that a reader holds open
@@ -443,18 +415,14 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 def remove_rests(run: Path) -> None:
-    """Remove what a killed writer left half-written, and a build that cannot be read.
-
-    The caller holds the run. Raises RunError where it cannot be written, is locked or was written
-    by another schema.
-    """
+    """Remove what a killed writer left half-written; RunError where the run cannot be written."""
     try:
         for folder in ("", "gen-*/", "signatures/", "vectors/*/"):
             remove_files(run.glob(f"{folder}.*{DRAFT}"))
         remove_files(p for p in run.glob("gen-*/*") if BUILT.fullmatch(p.name))
         if find_building_damage(run):
             if (run / "building").is_dir() and not (run / "building").is_symlink():
-                discard_building(run)
+                remove_version(run / "building")
             else:
                 (run / "building").unlink()
     except OSError as error:
@@ -467,10 +435,7 @@ def remove_rests(run: Path) -> None:
 
 
 def find_building_damage(run: Path) -> str:
-    """Return why a scan cannot continue the unfinished version, "" if it can or there is none.
-
-    Raises LockedError and RunError for what is no damage.
-    """
+    """Return why a scan cannot continue the unfinished version, "" if it can or there is none."""
     folder = run / "building"
     if not folder.is_dir() or folder.is_symlink():
         return "it is not a folder" if folder.exists() or folder.is_symlink() else ""

@@ -1,10 +1,8 @@
 """The DuckDB store: schema, append, read. The only file that imports duckdb.
 
-A run keeps two databases per version (`audit.run.run_version` says where): `measurements.duckdb`
-holds what the source listed and what a scan measured; `findings.duckdb` holds what the checks said.
-Both are written once by one process, then only read, by any number of processes. Small text and
-numbers only: thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of
-the `images` view takes about 0.1 s; the cost of a scan is elsewhere.
+A version has two databases (`audit.run.run_version`): `measurements.duckdb` holds what the source
+listed and a scan measured, `findings.duckdb` what the checks reported. Thumbnails and embeddings
+are files beside them.
 """
 
 from __future__ import annotations
@@ -23,12 +21,7 @@ import duckdb
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
 from audit.records import Column, Finding, polars_type, rows_frame
-from audit.run.tables import (
-    FINDINGS_TABLES,
-    OTHER_TABLES,
-    SAMPLES,
-    VIEWS,
-)
+from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
 from dataset_preflight.foundation.cores import usable_cores
 from dataset_preflight.foundation.files import refuse_special
 from dataset_preflight.foundation.text import text_fault
@@ -45,8 +38,7 @@ USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
 AGAIN = "scan its source again into this run. Decisions are kept."
 
-# What DuckDB says of a file that is not what it wrote. No lock, no full disk, no missing permission
-# and no newer version is among these: the file may be whole, and nothing may be thrown away.
+# What DuckDB says of a damaged file: no lock, full disk, missing permission or newer version.
 DAMAGE = re.compile(
     "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
     "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
@@ -97,9 +89,7 @@ class Store:
         self.attached.add(name)
 
     def beside(self) -> Store:
-        """Return another connection to the same databases, for another thread; the tables that it
-        makes are its own, and gone with it.
-        """
+        """Return another connection to the same databases; the tables that it makes are its own."""
         other = Store(self._con.cursor())
         other._made = "TEMP TABLE"
         return other
@@ -115,10 +105,7 @@ class Store:
         self.close()
 
     def keep_images_at_hand(self, at_most: int) -> None:
-        """Hold the views of pictures as tables in memory, where they have at most so many rows.
-
-        Planning their join of 60 columns is 4 ms of every query: most of it on a small dataset.
-        """
+        """Hold the views of images as tables in memory, where they have at most so many rows."""
         self.plan_briefly()
         if self.scalar("SELECT count(*) FROM samples") <= at_most:
             for view in ("images", "pictures", "picture_labels", "effective_sizes"):
@@ -135,10 +122,7 @@ class Store:
             self._brief = brief
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
-        """Let every table and view of pictures tell the `split` and `label` of `samples` (id).
-
-        For this connection alone, and for those samples alone: nothing is written.
-        """
+        """Show the `split` and `label` of `samples` (id), to this connection alone."""
         with self.frame_as("other_splits", samples.select("id", "split", "label")):
             for view in ("samples", "images", "pictures"):
                 self.execute(
@@ -148,10 +132,7 @@ class Store:
                 )
 
     def share(self, make: Callable[..., T], *args: Hashable) -> T:
-        """Return `make(self, *args)`, made once for all who ask until something is written.
-
-        It is not to be changed by those who get it.
-        """
+        """Return `make(self, *args)`, made once until something is written; do not change it."""
         key = (make, *args)
         if key not in self._shared:
             self._shared[key] = make(self, *args)
@@ -278,10 +259,7 @@ class Store:
         return frame
 
     def _brief_query(self, sql: str, params: Sequence[Any]) -> pl.DataFrame | None:
-        """Return few rows by way of Python values, which plans the query once instead of twice.
-
-        None where a column has a type that has no equal in polars.
-        """
+        """Return few rows by way of Python values; None for a type that has no equal in polars."""
         import polars as pl
 
         with _damage_explained():
@@ -328,10 +306,7 @@ class Store:
         return row[0][0] if row else None
 
     def read_everything(self) -> None:
-        """Read every table of the connection's own database.
-
-        Raises DamagedError, and OSError where the machine cannot read it.
-        """
+        """Read every table of the connection's own database; raises DamagedError, OSError."""
         try:
             for name in self.table_names("estimated_size > 0"):
                 self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(name)} t")
@@ -351,11 +326,9 @@ class Store:
 
     @contextlib.contextmanager
     def user_query(self, sql: str) -> Iterator[pa.RecordBatchReader]:
-        """Read one SELECT or EXPLAIN of a user's in the `with` block.
+        """Read one SELECT or EXPLAIN of a user's in the `with` block; raises UsageError.
 
-        Raises UsageError with DuckDB's first line, also for what fails while it is read.
-        Other statements are refused by their kind: a database that is attached read-only can be
-        detached, attached again for writing and changed, whoever runs it.
+        Other statements are refused: they could attach a database again for writing.
         """
         try:
             kinds = [statement.type for statement in duckdb.extract_statements(sql)]
@@ -394,10 +367,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of columns in which a repeat is `name_1`, `name_2`, ..., as DuckDB numbers them.
-
-    A frame, unlike a result, has each name once.
-    """
+    """Return names of columns in which a repeat is `name_1`, `name_2`, ..., as in DuckDB."""
     seen = dict.fromkeys(names, 0)
     if len(seen) == len(names):
         return list(names)
@@ -412,10 +382,9 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def _spill_folder() -> dict[str, str]:
-    """Return where DuckDB writes what does not fit its memory: made when needed, then removed.
+    """Return where DuckDB writes what does not fit its memory, a folder for each connection.
 
-    Left alone it takes the current folder or the run, where a killed process leaves gigabytes.
-    A folder of its own for each connection: DuckDB removes all such files of a folder that it made.
+    Its default is the current folder or the run, where a killed process leaves gigabytes.
     """
     try:
         temporary = tempfile.gettempdir()

@@ -1,8 +1,7 @@
 """The tables and views of a run's two databases: every column with its type and its meaning.
 
-The documents (docs/schema.md), the cases of the checks and the store are made from these. The
-columns of `features` are those of the picture (`audit.picture.features`). A change of a table is
-another schema version: runs of older versions are refused.
+The documents (docs/schema.md), the cases of the checks and the store are made from these; the
+columns of `features` are in `audit.picture.features`. A change of a table raises the version.
 """
 
 from __future__ import annotations
@@ -46,9 +45,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
     "label_columns": (
         Column("source", "VARCHAR", "name of a root whose labels come from a column; '' if single"),
-        Column(
-            "reading", "VARCHAR", "how its cells with several labels were read, in words; or ''"
-        ),
+        Column("reading", "VARCHAR", "how its cells with several labels were read; or empty"),
     ),
     "several_labels": (
         Column("sample_id", "VARCHAR", "a sample whose image has several labels of its own"),
@@ -78,11 +75,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("a", "VARCHAR", "pixel hash of an image; a < b"),
         Column("b", "VARCHAR", "pixel hash of the other image of the pair"),
         Column("kind", "VARCHAR", "near: verified near-duplicate"),
-        Column(
-            "score",
-            "DOUBLE",
-            "log odds that both are copies of one image, at or above the threshold",
-        ),
+        Column("score", "DOUBLE", "log odds that both are copies of one image; >= threshold"),
         Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
         Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
         Column("overlap", "DOUBLE", "share of one image that the other image covers, 0..1"),
@@ -118,19 +111,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("probability", "DOUBLE", "of the given label, out of fold, 0..1"),
         Column("suggested_probability", "DOUBLE", "of the suggested label, out of fold, 0..1"),
         Column(
-            "error_chance",
-            "DOUBLE",
-            "chance that the label is wrong, 0..1; holds from `labels.gain` 4 in label_facts on",
+            "error_chance", "DOUBLE", "chance of a wrong label, 0..1; valid for `labels.gain` >= 4"
         ),
         Column("sure_chance", "DOUBLE", "lower bound of that chance, 0..1"),
         Column("neighbours", "INTEGER", "labelled neighbours, without copies"),
         Column("neighbours_given", "INTEGER", "neighbours with the given label"),
         Column("neighbours_suggested", "INTEGER", "neighbours with the suggested label"),
-        Column(
-            "class_doubt",
-            "DOUBLE",
-            "share of its class with a chance of error above one half, 0..1",
-        ),
+        Column("class_doubt", "DOUBLE", "share of its class with an error_chance above 0.5, 0..1"),
     ),
     "vector_neighbours": (
         Column("sample_id", "VARCHAR", "a sample"),
@@ -149,12 +136,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "a sample"),
         Column("x", "DOUBLE", "first coordinate on a map of similar images"),
         Column("y", "DOUBLE", "second coordinate; the unit has no meaning"),
-        Column(
-            "isolation",
-            "DOUBLE",
-            "distance to its tenth neighbour divided by the median: 1 is typical, high for "
-            "outliers",
-        ),
+        Column("isolation", "DOUBLE", "distance to its 10th neighbour / median; high: outlier"),
     ),
     "vector_failures": (
         Column("sample_id", "VARCHAR", "a sample without an embedding of the user's model"),
@@ -179,9 +161,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
 MEASUREMENT_TABLES = ("samples", "features", *OTHER_TABLES)
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (
-        Column(
-            "fingerprint", "VARCHAR", "16 hex digits: hash of code and subject; stable over runs"
-        ),
+        Column("fingerprint", "VARCHAR", "hash of code and subject, 16 hex digits; stable"),
         Column("code", "VARCHAR", "check code, such as DUP001"),
         Column("name", "VARCHAR", "check name"),
         Column("severity", "VARCHAR", "error | warning | info"),
@@ -202,11 +182,7 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("severity", "VARCHAR", "the check's usual severity"),
         Column("n_findings", "BIGINT", "findings of this check"),
         Column("seconds", "DOUBLE", "time the check took, s"),
-        Column(
-            "memory_growth",
-            "BIGINT",
-            "peak growth of the process's resident memory meanwhile, bytes; read every 10 ms",
-        ),
+        Column("memory_growth", "BIGINT", "peak growth of resident memory meanwhile, bytes"),
         Column("completeness", "VARCHAR", "what the check read and what it skipped"),
         Column("params", "JSON", "thresholds in force"),
         Column("page", "VARCHAR", "documentation of a plugin check; else empty"),
@@ -226,8 +202,7 @@ IMAGES_VIEW = (
     "FROM samples s JOIN features f ON f.sample_id = s.id "
     "LEFT JOIN box_images b ON b.sample_id = s.id"
 )
-# A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
-# Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.
+# A unit counts once: a group of near-duplicates, else an image. Blank ones are no leak.
 PICTURES_VIEW = (
     "CREATE OR REPLACE VIEW pictures AS SELECT i.id, i.split, i.label, i.content_hash, "
     "i.pixel_hash, g.representative, coalesce(g.representative, i.pixel_hash, i.id) AS unit, "

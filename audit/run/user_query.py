@@ -2,9 +2,8 @@
 
     python -m audit.run.user_query          reads a request from its input (`audit.machine.watched`)
 
-DuckDB bounds neither the time inside a block of rows nor the memory of lists and texts, so its own
-limits protect nobody: the process is watched, and killed. It reads one version of a run, without
-files, network or settings, and returns rows as an Arrow stream, or the first of them as JSON.
+DuckDB bounds neither the time inside a block of rows nor the memory of lists and texts, so the
+process is watched, and killed. Rows are an Arrow stream, or the first of them JSON.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ def query_frame(
 
 
 def query_json(run: Path, sql: str, limit: int) -> bytes:
-    """Return the first rows of one SELECT or EXPLAIN as JSON: columns, rows, cut.
-
-    Raises as `query_frame` does, after `LIMIT_S` too.
-    """
+    """Return the first rows of one SELECT or EXPLAIN as JSON, within `LIMIT_S` (`query_frame`)."""
     return _query(run, {"sql": sql, "limit": limit}, b"", LIMIT_S)
 
 

@@ -1,9 +1,7 @@
 """One writer a run: scan, recheck and repair exclude each other from the first look to the last.
 
-The kernel's lock on `RUN/lock` is the truth; the text in it says who holds it and since when, for
-the message to the second writer. A process that dies leaves the text and no lock, so nothing has
-to be cleaned up. Every writer opens the file for itself, so two threads of one process exclude
-each other as two processes do. Readers never take the lock: what is published does not change.
+The kernel's lock on `RUN/lock` counts; its text is for the message to the second writer. Every
+writer opens the file for itself, so two threads exclude each other as two processes do.
 """
 
 from __future__ import annotations

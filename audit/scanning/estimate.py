@@ -34,7 +34,7 @@ def expected_memory_gb(total: int) -> float:
 
 @dataclass
 class Forecast:
-    """Says once what the rest of a scan will take; called with each state of the progress."""
+    """Say once what the rest of a scan will take; called with each state of the progress."""
 
     say: Callable[[str], None]
     cores: int

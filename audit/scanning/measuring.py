@@ -1,7 +1,6 @@
 """Listing and measuring: a source becomes rows, and new files are decoded.
 
-A file counts as unchanged by its size and times. Moved files and `--hash-all` need its bytes, but
-no decoder: worker processes compare the content hash.
+A file counts as unchanged by its size and times; of moved files workers compare the content hash.
 """
 
 from __future__ import annotations
@@ -13,19 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.checking.config import Config
-from audit.machine.executors import (
-    Executor,
-    Failure,
-    Processes,
-    Serial,
-    usable_memory,
-)
+from audit.machine.executors import Executor, Failure, Processes, Serial, usable_memory
 from audit.machine.workers import FORKS
 from audit.neighbors.pairs.signature_store import write_signatures
 from audit.picture.decode import Limits
 from audit.picture.magic import extension_of
 from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_rows
 from audit.picture.own_columns import OwnColumn
+from audit.records import polars_schema
 from audit.run.reuse import UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
@@ -144,9 +138,7 @@ def sample_frame(rows: SampleRows) -> pl.DataFrame:
     """Return samples as rows of the table `samples`."""
     import polars as pl
 
-    kinds = {"VARCHAR": pl.String, "BIGINT": pl.Int64}
-    schema = {column.name: kinds[column.type] for column in SAMPLES}
-    return pl.DataFrame(rows.columns(), schema=schema, orient="col")
+    return pl.DataFrame(rows.columns(), schema=polars_schema(SAMPLES), orient="col")
 
 
 class WaitingRows:
@@ -162,7 +154,7 @@ class WaitingRows:
         self.waiting.append(measured)
         # One append costs as much as measuring ten files.
         late = time.monotonic() - self.flushed > APPEND_S
-        if late or sum(m.features.num_rows for m in self.waiting) >= APPEND_ROWS:
+        if late or sum(len(m.rows) for m in self.waiting) >= APPEND_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -196,7 +188,7 @@ def measure_pending(
                 measured = _measure_again(executor, measurer, jobs, measured)
             rows.add(measured)
             done += len(jobs)
-            errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
+            errors += sum(row["status"] != "ok" for row in measured.rows)
             progress(Progress("measure", done, total, errors))
     finally:
         rows.flush()
@@ -265,10 +257,7 @@ def choose_workers(
 def find_unseen_edits(
     store: Store, executor: Executor, limits: Limits, progress: ProgressCallback
 ) -> list[str]:
-    """Hash every file that counts as unchanged; return the ids of those that changed.
-
-    Includes files that became readable or unreadable.
-    """
+    """Hash every file that counts as unchanged; return the ids of those that changed."""
     known = f"FROM previous.features f JOIN samples s ON {UNCHANGED}"
     total = store.scalar(f"SELECT count(*) {known}")
     progress(Progress("verify", 0, total))

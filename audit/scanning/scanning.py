@@ -1,8 +1,7 @@
 """A scan in five steps: list, measure, relate, judge, publish; and the re-check, which only judges.
 
 Every step stores its rows, and publishing is a rename: a killed scan continues, and nothing
-half-done is visible. The library never prints: progress goes to a callback. The previous version
-is attached once, as `previous`.
+half-done is visible. Progress goes to a callback.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from audit.machine.stopwatch import Lap, Stopwatch
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.pairs.signature_store import PUBLISHED_WITH, name_parts, signed_pictures
 from audit.neighbors.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
-from audit.picture.features import feature_versions
+from audit.picture.features import MEASURED
 from audit.picture.measure import Measurer, feature_columns
 from audit.picture.own_columns import lost_column
 from audit.picture.signatures import SIGNATURE_VERSION
@@ -97,8 +96,8 @@ class ScanRequest:
 class ScanResult:
     """What a scan did: files in total, read, reused, resumed; seconds of its stages.
 
-    `moved`: reused under another name. `edited_unseen`: ids with edits that size and times hide,
-    None without `verify`. `notice`: what did not open, and what the scan continued from.
+    `moved`: reused under another name. `edited_unseen`: ids with hidden edits, None without
+    `verify`. `notice`: what did not open, and what the scan continued from.
     """
 
     run: Path
@@ -150,12 +149,12 @@ def recheck(
 ) -> str:
     """Run the checks again over the measurements of a run, and publish new findings.
 
-    Returns what did not open, "" without a problem. `recall`: read a few images to measure the
-    recall of near-duplicates. Raises LockedError if `lock` and another writer holds the run.
+    Returns what did not open. `recall`: read a few images to measure the recall of near-duplicates.
+    Raises LockedError if `lock` and another writer holds the run.
     """
     config = config or Config()
     found = run_version.require_measured(run)  # said before a lock makes its folder
-    own = load_own(config.plugins, _roots(found) if config.plugins else ())
+    own = load_own(config.plugins, _meta(found, "roots").values() if config.plugins else ())
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         run_version.remove_rests(run)
@@ -165,19 +164,18 @@ def recheck(
     return version.notice
 
 
+def _meta(version: RunVersion, key: str) -> dict[str, Any]:
+    with Store.open(version.measurements) as store:
+        return dict(json.loads(store.meta().get(key, "{}")))
+
+
 def _with_columns_of(previous: RunVersion, own: OwnCode) -> OwnCode:
     """Return the user's code with the columns measured before: an error costs no second scan."""
-    with Store.open(previous.measurements) as store:
-        before = json.loads(store.meta().get("measured_as", "{}")).get("own", {})
+    before = _meta(previous, "measured_as").get("own", {})
     here = {column.name for column in own.columns}
     error = (own.broken[0].place, "its file could not be run")
     lost = [lost_column(name, known, *error) for name, known in before.items() if name not in here]
     return replace(own, columns=in_order((*own.columns, *lost)))
-
-
-def _roots(version: RunVersion) -> Sequence[str]:
-    with Store.open(version.measurements) as store:
-        return list(json.loads(store.meta().get("roots", "{}")).values())
 
 
 def _configured(
@@ -191,10 +189,7 @@ def _configured(
 
 @dataclass(slots=True)
 class _Scan:
-    """A scan of a locked run; `unchanged`: the previous version, if nothing changed.
-
-    `kept`, `moved`: files with rows of the previous version.
-    """
+    """A scan of a locked run; `unchanged`: the previous version, if nothing changed."""
 
     request: ScanRequest
     judges: _Judge
@@ -375,7 +370,7 @@ class _Scan:
             built = run_version.building_folder(self.run)
             self.judges.write(built / MEASUREMENTS, built / FIRST_FINDINGS)
         else:
-            run_version.discard_building(self.run)
+            run_version.remove_version(self.run / "building")
             self.judges.publish_if_needed(
                 self.run, self.unchanged, is_current=self.reusable.is_current
             )
@@ -471,7 +466,7 @@ def _start_building(store: Store, config: Config, own: OwnCode) -> None:
 def _measured_as(config: Config, own: OwnCode) -> str:
     return json.dumps(
         {
-            "features": dict(feature_versions()),
+            "features": {column.name: column.version for column in MEASURED},
             "signature": SIGNATURE_VERSION,
             # not the memory: a file that lacked some is tried again at every scan
             "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},

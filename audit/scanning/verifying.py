@@ -1,7 +1,6 @@
-"""Verify a run: read every part to its end, and change nothing.
+"""Verify a run: read every part but thumbnails to its end, and change nothing.
 
-Thumbnails are a cache and left out. No lock: a scan that publishes meanwhile can cause a false
-report.
+No lock: a scan that publishes meanwhile can cause a false report.
 """
 
 from __future__ import annotations

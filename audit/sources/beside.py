@@ -1,11 +1,10 @@
 """Tables that lie beside the pictures of a folder: `labels.csv` with a class for each.
 
-The cells decide which column names the pictures: their paths, names, or names without extension.
-The class is the column with a usual name (`label`), the only one with such a word (`Finding
-Labels`), the only one left whose values recur (`breed`), or columns of 0 and 1 with a single 1 a
-row. Tables with several rows a picture, with boxes, or named after something else (an author, a
-time, a quantity, a prediction) give no labels; numbers and flags need a table that is named like
-one of classes.
+The cells decide which column names the images: paths, names, or names without extension. The class
+is the column with a usual name (`label`), the only one with such a word (`Finding Labels`), the
+only one left whose values recur (`breed`), or columns of 0 and 1 with a single 1 a row. Tables with
+several rows an image, with boxes, or named after something else (an author, a time, a quantity, a
+prediction) give no labels; numbers and flags need a table that is named like one of classes.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ Pictures = Mapping[str, Sequence[str]]
 
 
 class SidecarRow(NamedTuple):
-    """What a row tells of a picture."""
+    """Label, split and group of an image."""
 
     label: str | None
     split: str | None
@@ -129,10 +128,9 @@ NOTHING = TablesBeside()
 def find_tables_beside(
     tree: FolderListing, splits: Mapping[str, str], wanted: Sequence[str], *, sure: bool = False
 ) -> TablesBeside:
-    """Return the tables that tell any of `wanted` (label, split) of the pictures of a tree.
+    """Return the tables that give any of `wanted` (label, split) for the images of a tree.
 
-    `splits` are the folders that are splits: a table that is named like one tells of its pictures.
-    `sure`: classes are wanted from columns with a usual name, and of nearly all pictures.
+    `splits`: {folder: split}. `sure`: only columns with a usual name, and nearly all images.
     """
     outer = tree.outer_folders()
     inner = tree.entries(outer[-1]).folders[:FOLDERS_LISTED]
@@ -234,7 +232,9 @@ def _read(
     split = None if "split" in reader.roles else words.get(_name_of(path))
     ends = _ends(pictures, above)
     rows = _rows(reader, ends, split) if roles or split else None
-    if rows is None or (not any("/" in key for key in rows) and _meet(pictures, folders)):
+    stems = [stem_of(name) for folder in folders for name in pictures[folder]]
+    ambiguous = len(folders) > 1 and len(set(stems)) < len(stems)
+    if rows is None or (ambiguous and not any("/" in key for key in rows)):
         roles, split, rows = {}, None, {}
     reason = ", ".join(
         f"{role} from {name!r}" for role, name in roles.items()
@@ -304,12 +304,6 @@ def _may_name(cells: Sequence[Any]) -> bool:
     return 2 * len(set(map(str, cells))) > len(cells) or bool(named_as_images([str(cells[0])]))
 
 
-def _meet(pictures: Pictures, folders: Set[str]) -> bool:
-    """Return whether two of these folders hold pictures of one name: which is meant?"""
-    counts = Counter(stem_of(name) for folder in folders for name in pictures[folder])
-    return len(folders) > 1 and max(counts.values()) > 1
-
-
 def _ends(pictures: Pictures, above: Set[str]) -> dict[str, str]:
     """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`."""
     here = {end for folder in pictures for end in ends_of(folder.casefold())}
@@ -327,7 +321,7 @@ def _key(path: str, ends: Mapping[str, str]) -> str:
 def _rows(
     reader: ManifestReader, ends: Mapping[str, str], split: str | None
 ) -> dict[str, SidecarRow] | None:
-    """Return what each row tells, by the end of a path; None where rows of one picture differ."""
+    """Return the rows by the end of a path; None where rows of one image differ."""
     rows = dict[str, SidecarRow]()
     n = differing = 0
     for listed, sample in reader.listed_samples():
@@ -397,10 +391,8 @@ def _label_column(
 
 
 def _are_classes(counts: Counter[str], doubt: int) -> bool:
-    """Return whether values are classes.
-
-    The name of the column says it (doubt 0), or has a word of it (1: they come again, and are no
-    measure), or that of the table alone (2: numbers are few), or nothing does (3: they are words).
+    """Return whether values are classes; doubt: the name of the column is usual (0), has a word of
+    it (1: they recur, and are no measure), that of the table has (2: numbers are few) or none (3).
     """
     if len(counts) < 2 or any(text.startswith("{") for text in counts):
         return False

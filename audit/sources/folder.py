@@ -1,7 +1,7 @@
 """Folder trees as samples: walks a root in fixed order and gives each picture its split and label.
 
-No picture is opened, except to sniff a file whose extension is unknown. Ids are unique: names that
-become equal in Unicode normal form C are numbered `#2` in walking order, with a note.
+Ids are unique: names that become equal in Unicode normal form C are numbered `#2` in walking order,
+with a note.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Folders listed: the names in one, sizes and times of its files, and the names at a tree's top.
 
-The layout is inferred from two levels of names before the walk; of many class folders only the
-first 20 by name are listed for it.
+The layout is inferred from two levels of names before the walk, the first 20 folders by name.
 """
 
 from __future__ import annotations
@@ -88,10 +87,7 @@ def longest_end(path: str, known: Container[str]) -> str | None:
 
 
 def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
-    """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
-
-    They are -1 for a file that was deleted since it was listed, and for a broken link.
-    """
+    """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed; -1: absent."""
     n_bytes, mtimes, ctimes = list[int](), list[int](), list[int]()
     stat, prefix, opened = os.stat, "", None
     try:

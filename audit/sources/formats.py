@@ -1,8 +1,7 @@
 """Is this file a picture? By a known extension, else by its first 32 bytes.
 
-Opening every file would cost more than the whole listing, so a known extension decides. Vector and
-document formats are not pictures of a raster dataset; raster formats that the decoders do not read
-(camera RAW, DICOM, JPEG XL, EXR) are counted under a reason of their own.
+Opening every file would cost more than the whole listing, so a known extension decides. Raster
+formats that the decoders do not read (camera RAW, DICOM, JPEG XL, EXR) have a reason of their own.
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ _PATTERNS = tuple(
 
 
 def extension_of_name(name: str) -> str:
-    """Return the extension in lower case without the dot; '' where there is none worth counting by.
-
-    Digits alone (`img.0001`) and anything long are not extensions.
-    """
+    """Return the extension in lower case without the dot; '' for digits alone and long ones."""
     stem, dot, tail = name.rpartition(".")
     if tail in KINDS and stem:
         return tail  # what nearly every name has: this runs for each file of a listing
@@ -95,10 +91,7 @@ def extension_of_name(name: str) -> str:
 
 
 def named_as_images(names: Sequence[str]) -> list[str]:
-    """Return the visible names that end as pictures do, in the usual spellings: most, at once.
-
-    One that is left out may be a picture too: `kind_of` decides.
-    """
+    """Return the visible names that end as images do, in usual spellings; not all images."""
     found = [n for n in names if n[-4:] in IMAGE_ENDINGS and n[0] != "."]  # .jpg, .png: at once
     if len(found) < len(names):
         found = [n for n in names if n[n.rfind(".") :] in IMAGE_ENDINGS and n[0] != "."]

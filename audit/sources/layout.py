@@ -1,4 +1,4 @@
-"""Which folders mean what: infers the layout of a tree from its listing and keeps the reason.
+"""Which folders mean what: infers the layout of a tree from its listing, with the reason.
 
 A `FolderLayout` gives each level of folders a role: `split`, `class`, or `-` (no meaning).
 Containers (`images`) take no role, annotation folders are not entered, and a lone outer folder is
@@ -25,9 +25,7 @@ from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits, unused_lists
 from audit.sources.listed_tree import ListedTree
 
-# Only the head and the tail of a file are read: its keys may come in any order, and real ones reach
-# gigabytes. A name alone proves nothing, so a file with the right content is asked for.
-
+# Only the head and the tail of a file are read: keys come in any order, and files reach gigabytes.
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
 _YOLO_YAML = re.compile(r"""(?ms)(?=.*^["']?names["']?\s*:).*^["']?(?:train|val|nc)["']?\s*:""")
@@ -131,10 +129,7 @@ def layout_names() -> tuple[str, ...]:
 def infer_layout(
     root: str, wanted: str | None = None, listed: ListedTree | None = None
 ) -> FolderLayout:
-    """Infer how to read `root`, or use `wanted`; raises UsageError for an unknown layout.
-
-    `listed` is the tree, where it is in no file system.
-    """
+    """Infer how to read `root`, or `listed`, or use `wanted`; UsageError for an unknown layout."""
     if wanted is not None and wanted not in layout_names():
         raise UsageError(
             f"Unknown layout {wanted!r}: use one of {', '.join(layout_names())} (manifest for a "
@@ -303,8 +298,7 @@ def _is_split_level(tree: FolderListing, level: Level, splits: Mapping[str, str]
     others = [name for name in level.folders if name not in splits]
     if len(set(splits.values())) > 1 or (splits and len(splits) >= len(others)):
         return True
-    # `train` alone among others: a split if it has class folders and the others have none;
-    # beside airplane, bus and truck it is the class of trains.
+    # `train` alone: a split if it alone has class folders; beside bus and truck it is a class
     nested = [n for n in others[:FOLDERS_LISTED] if tree.level(level.folders[n][0]).folders]
     return bool(splits) and not nested and bool(_inner(tree, level, list(splits)))
 

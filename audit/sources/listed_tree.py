@@ -1,8 +1,7 @@
 """A tree of folders made of names: objects of a store, or members of archives, read as a folder is.
 
 The shards of one dataset are one tree; a shard that is called after a split stands below a folder
-of that name. A name that leads outside loses what leads there; one that two members have is
-numbered.
+of that name. A name that leads outside is read below the root; a repeated name is numbered.
 """
 
 from __future__ import annotations
@@ -156,7 +155,6 @@ class PackedTree(ListedTree):
     """The members of some archives by their path below `root`."""
 
     def __init__(self, root: str, log: ReadLog) -> None:
-        """Begin without members; what is odd about them goes to `log`."""
         super().__init__(root)
         self.log = log
         self._members: dict[str, tuple[Pack, str, int]] = {}

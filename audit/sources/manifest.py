@@ -45,8 +45,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     ),
     "id": ("id", "sample_id"),
 }  # fmt: skip
-# Columns that are the split only where their cells name splits: a `set` may be one of cards, and a
-# `fold` that is a number is one of a cross-validation, neither train nor test.
+# Columns that are the split only where their cells name splits: a `fold` may be a number.
 MAYBE_SPLIT = (
     "set", "usage", "data_split", "dataset_split", "split_name", "data_set", "dataset", "phase",
     "stage", "fold", "image_set", "mode", "purpose",
@@ -61,10 +60,7 @@ class ManifestReader:
     """One manifest file; a split that is given fills rows without one (`train=train.csv`)."""
 
     def __init__(self, given: Given, used: Mapping[str, int] | None = None) -> None:
-        """Read header and first row; raises UsageError without a path column or a row.
-
-        `used` are the numbers of the columns by role, where the caller knows them.
-        """
+        """Read header and first row, or take columns by role; UsageError without paths or rows."""
         self.path, self.name, self.given = given.path, given.name, given
         self.root = os.path.dirname(self.path)
         self._base = os.path.join(self.root, "")
@@ -93,10 +89,8 @@ class ManifestReader:
         return self._box[1] if self._box else ()
 
     def box_rows(self) -> tuple[str, Iterator[tuple[Any, ...]]]:
-        """Return what the four numbers are, and the rows of boxes.
-
-        A row: line or row number, id, path, the four numbers, class, width and height of the
-        picture; as text, None where there is none.
+        """Return what the four numbers are, and the rows of boxes: line or row number, id, path,
+        the four numbers, class, width and height of the image; as text, None where there is none.
         """
         assert self._box is not None
         names = ("width", "height") if self._box[0] == "corners" else ()
@@ -122,7 +116,11 @@ class ManifestReader:
             rows = islice(self._table.rows([column]), ROWS_ASKED)
             cells = {as_text(value) or "" for _, (value,) in rows}
             yes = _IS_SPLIT.get(name, "")
-            named = all(cell.lower() in YES | NO if yes else split_in_cell(cell) for cell in cells)
+            known = OPEN_SPLITS | CANONICAL.keys()  # of words in it: `Training`, `PublicTest`
+            named = all(
+                cell.lower() in YES | NO if yes else not known.isdisjoint(words(cell))
+                for cell in cells
+            )
             if named and len(cells) > 1:
                 self._used["split"] = column
                 return yes
@@ -375,11 +373,6 @@ def class_columns(one_hot: str, table: Table) -> dict[str, int]:
         first, last = columns.index(ends[0]), columns.index(ends[-1])
         found |= {columns[i]: i for i in range(first, last + 1)}
     return found
-
-
-def split_in_cell(cell: str) -> bool:
-    """Return whether a cell names a split with a word: `Training`, `PublicTest`."""
-    return any(word in CANONICAL or word in OPEN_SPLITS for word in words(cell))
 
 
 def as_text(value: Any) -> str | None:

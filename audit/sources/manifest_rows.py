@@ -1,9 +1,8 @@
 """Rows of a manifest file, one form for CSV, JSONL and Parquet, with line numbers.
 
-CSV and JSONL are read by the standard library line by line: flat memory, and every error can name
-its line. JSONL has no header, so opening it reads it once for the keys. A list without a header, as
-ImageNet's train.txt, has a path up to the extension of a picture, then maybe a label; numbers get
-their names from a file of class names beside.
+CSV and JSONL are read line by line, so that every error can name its line; opening JSONL reads it
+once for the keys. A list without a header, as ImageNet's train.txt, has a path up to the extension
+of an image, then maybe a label; numbers get their names from a file of class names beside.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ Row = tuple[int, Sequence[Any]]
 class Table:
     """A manifest's columns, and how its rows are read.
 
-    `embedded` are Parquet columns that hold bytes (pictures inside the table): never read.
-    `left_out` says, in sentences, what else of the file is not read. `mark` is the column that says
-    that the texts are those of `audit.sources.tables`, -1 without it.
+    `embedded` are Parquet columns that hold bytes: never read. `left_out` says, in sentences, what
+    else of the file is not read. `mark` is the column `audit.sources.tables.MARK`, -1 without it.
     """
 
     path: str
@@ -164,7 +162,7 @@ def _hint(extension: str) -> str:
 def _open_csv(path: str) -> Table:
     header, second = (line.rstrip("\r\n") for line in islice(chain(text_lines(path), [""]), 2))
     stated = _SEPARATOR.fullmatch(header) if second else None
-    if is_image_list(path, header):
+    if _extension(path) in ("txt", "lst") and split_line(header) is not None:
         return Table(path, "list", ("path", "label"))
     delimiter = stated[1] if stated else max(",;\t|", key=header.count)
     before = int(stated is not None)
@@ -280,11 +278,6 @@ def split_line(line: str) -> tuple[str, str | None] | None:
     """Return path and label of a line, None where it names no picture."""
     found = _LINE.fullmatch(line)
     return None if found is None else (found["path"], found["label"] or None)
-
-
-def is_image_list(path: str, first: str) -> bool:
-    """Return whether a file with this first line is such a list, and no table with a header."""
-    return _extension(path) in ("txt", "lst") and split_line(first) is not None
 
 
 def list_rows(path: str, lines: Iterator[str]) -> Iterator[tuple[int, str, str | None]]:

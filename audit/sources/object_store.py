@@ -1,8 +1,7 @@
 """Pictures on other machines: whatever fsspec opens (s3, gs, http, memory, ...), read one by one.
 
-A store is listed in one sweep. An object counts as unchanged by its size and its ETag, else its
-time; without either it is read again. Credentials inside an address are refused, because addresses
-are kept in the run.
+An object counts as unchanged by its size and its ETag, else its time; without either it is read
+again. Credentials inside an address are refused, because the run stores addresses.
 """
 
 from __future__ import annotations
@@ -147,10 +146,7 @@ def _ask_each(
 
 
 def object_times(info: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return bytes, time of modification (ns, -1 unknown) and a number made of the ETag.
-
-    Without either, the number is the time now: the object is read again.
-    """
+    """Return bytes, modification time (ns, -1 unknown) and a number of the ETag, else the time."""
     size = -1 if info.get("size") is None else int(info["size"])
     tag = next((str(info[name]) for name in _TAGS if info.get(name)), None)
     changed = _nanoseconds(next((info[name] for name in _TIMES if info.get(name)), None))

@@ -1,8 +1,7 @@
 """Packs as samples: archives, shards and arrays, one or many, read where they lie.
 
 Archives are read as the folder they would be unpacked to. Rows of tables and arrays are numbered
-through all packs of a split, so that ids stay when they are packed into other shards. A damaged
-pack is a note that FILE009 reports; what can be read of it is read.
+through all packs of a split. A damaged pack is a note that FILE009 reports.
 """
 
 from __future__ import annotations
@@ -49,15 +48,12 @@ class PackedReader:
     def __init__(
         self, given: Given, packs: Sequence[str], objects: Objects = MappingProxyType({})
     ) -> None:
-        """List archives; raises UsageError where no pack holds a picture, or the formats differ.
-
-        `objects` is the listing of the store below the root, where it is an address.
-        """
+        """List archives (`objects`: of a store); UsageError without images or for two formats."""
         path = given.path
         self.root, self.name, self.given, self._log = path, given.name, given, ReadLog()
         forms = {pack: format_of(pack) for pack in packs}
         known = next(form for form in forms.values() if form is not None)
-        # what is chosen without a format cannot be opened: it is listed, and noted, as the others
+        # what is chosen without a format cannot be opened: a note
         self._packs = [_pack(pack, form or known, path, objects) for pack, form in forms.items()]
         self._form = _only_format(path, self._packs)
         self.tree_reader: FolderReader | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -20,7 +19,6 @@ from audit.sources.packs.members import is_member, member_place
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _IN_MEMORY = re.compile(r"(?:fetch\+)?memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
-_HASH_MASK = (1 << 64) - 1
 PART_FOLDER = ".preflight-part"
 """Below a folder that is written: holds what is not whole yet (`audit apply`)."""
 
@@ -89,47 +87,18 @@ def remap(path: str, roots: Mapping[str, str]) -> str:
 class IdRegister:
     """The ids used so far: a repeat becomes `id#2`, `id#3`, ... in order of appearance.
 
-    Keeps 64-bit hashes in an open-addressing table. Two ids share a hash with probability n^2 /
-    2^65; the second is then called a repeat, which loses nothing.
+    Keeps 64-bit hashes: two equal ones, of probability n^2 / 2^65, only make a repeat.
     """
 
-    def __init__(self, slots: int = 1 << 12) -> None:
-        """Start empty; `slots` must be a power of two."""
-        self._table = array("Q", bytes(8 * slots))
-        self._used = 0
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
         self._copies: dict[str, int] = {}
 
     def take(self, sample: str) -> str:
         """Return `sample`, or its next free numbered form if it was taken before."""
         candidate = sample
-        while not self._add(candidate):
+        while (found := hash(candidate)) in self._hashes:
             self._copies[sample] = self._copies.get(sample, 1) + 1
             candidate = f"{sample}#{self._copies[sample]}"
+        self._hashes.add(found)
         return candidate
-
-    def _add(self, text: str) -> bool:
-        # Zero marks an empty slot, so the one text in 2^64 that hashes to it becomes 1.
-        if not _insert(self._table, (hash(text) & _HASH_MASK) or 1):
-            return False
-        self._used += 1
-        if self._used * 10 > len(self._table) * 7:
-            self._grow()
-        return True
-
-    def _grow(self) -> None:
-        larger = array("Q", bytes(16 * len(self._table)))
-        for value in self._table:
-            if value:
-                _insert(larger, value)
-        self._table = larger
-
-
-def _insert(table: array[int], value: int) -> bool:
-    mask = len(table) - 1
-    slot = value & mask
-    while present := table[slot]:
-        if present == value:
-            return False
-        slot = (slot + 1) & mask
-    table[slot] = value
-    return True

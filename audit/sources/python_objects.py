@@ -6,9 +6,8 @@ or several by the name of their split. A picture is a PIL image, an array or ten
 or the path of a file. Out: a manifest of one row an item, whose id is the index.
 
 Pixels are written as PNG, once for each content; encoded bytes and paths stay as they are. An item
-that raises, or is no picture, is a file that says so. A loader gives what comes after augmentation,
-in the order of its sampler, so its numbers are those of the dataset only where the sampler goes in
-order; what follows an error there is lost.
+that raises, or is no image, is a file that says so. A loader gives what comes after augmentation,
+in the order of its sampler.
 """
 
 from __future__ import annotations
@@ -56,12 +55,11 @@ def is_dataset(thing: object) -> bool:
 def store_dataset(
     dataset: Any, run: Path, *, label: Label = None, told: Told | None = None
 ) -> Path:
-    """Write the pictures of a dataset below `run` and return the manifest that lists them.
+    """Write the images of a dataset below `run` and return the manifest that lists them.
 
     `label`: the column or position of the label, its values, or a function of the item (default:
     the second of a tuple, or a column that is called so); `told` is called with items done and all
-    (0: unknown). Raises UsageError where the first items, or most, have no picture, or pixels that
-    are not pictures, such as normalised ones.
+    (0: unknown). Raises UsageError where the first items, or most, have no image.
     """
     folder, new = run / FOLDER, not any(run.glob("[!.]*"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -244,10 +242,7 @@ def _label_of(item: Any, label: Label, index: int) -> Any:
 
 
 def _label_text(value: Any, names: Sequence[str]) -> str | None:
-    """Return a class by name: a number stands for a name; an array or an object is no class.
-
-    A list is several, where the dataset names them or they are words: else it may be anything.
-    """
+    """Return a class by name, several of a list of words or known numbers; None for an array."""
     if isinstance(value, list) and value:
         words = all(isinstance(label, str) for label in value)
         if words or all(type(label) is int and 0 <= label < len(names) for label in value):

@@ -1,7 +1,6 @@
 """What a reader gives: samples as columns, and what it met besides them.
 
-A listing of millions of files fills columns; a `Sample` is made only on request. Files left out are
-counted by reason and extension with one example each, and notes of one kind stop at a limit.
+A listing of millions of files fills columns; a `Sample` is made only on request.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from audit.records import Sample, SkippedFiles, sample_id
 class Given:
     """A root as the user gave it: where it is, how it is read, and what below it is left out.
 
-    `split` is a fixed split for all of it (`train=DIR`), over those of its folders if `split_wins`;
-    `exclude` are globs; `ignore` are folders that are no part of the dataset; `roots` maps old
-    prefixes of paths to new ones; `one_hot` says which columns of a manifest are classes.
+    `split` is a fixed split for all of it, over those of its folders if `split_wins`; `exclude` are
+    globs; `ignore` are folders of no dataset; `roots` maps old prefixes of paths to new ones.
     """
 
     path: str

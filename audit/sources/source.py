@@ -1,7 +1,4 @@
-"""A dataset to read: decides how to read what the user named, then streams its samples.
-
-`open_source` decides and gives the reason; it opens manifests and a few annotation files only.
-"""
+"""A dataset to read: decides how to read what the user named, then streams its samples."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ class Source:
     """A dataset to read: streams its samples and, after that, reports what else it met."""
 
     def __init__(self, name: str, readers: Sequence[Reader]) -> None:
-        """Combine readers that are ready; use `open_source`."""
         self.name = name
         self._readers = tuple(readers)
         self.log = ReadLog()
@@ -91,8 +87,7 @@ class Source:
     def rows(self, size: int = 5000) -> Iterator[SampleRows]:
         """Yield the samples in a fixed order, about `size` at a time.
 
-        A reader that breaks is listed in `failed`; where all readers break, the last error is
-        raised.
+        A reader that breaks is listed in `failed`; where all break, the last error is raised.
         """
         self.log, self.failed = ReadLog(), []
         self._note_overlaps()
@@ -184,10 +179,9 @@ def open_source(
     label_separator: str | None = None,
     one_hot: str | None = None,
 ) -> Source:
-    """Return the source for a folder, a manifest, or several `name=PATH`.
+    """Return the source for a folder, a manifest, or several `name=PATH`; raises UsageError.
 
-    `layout` overrules inference; `label_separator` stands between the labels of a cell; the other
-    options are those of `Given`. Raises UsageError with the fix.
+    `label_separator` stands between the labels of a cell; other options are those of `Given`.
     """
     parsed = _parse(specs, roots or {})
     readers: list[Reader] = []

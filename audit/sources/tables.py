@@ -104,10 +104,9 @@ def typed_frame(
     from_text: bool,
     exact: bool = False,
 ) -> pl.DataFrame:
-    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV), where
-    text loses the blanks at its ends and empty text is none, unless it is `exact`.
+    """Return a frame of `sample_id` and `columns`, whose names are made distinct for SQL.
 
-    Column names are made distinct without regard to case, as SQL compares them.
+    `from_text`: infer types from text (CSV), without blanks at its ends unless it is `exact`.
     """
     import polars as pl
 

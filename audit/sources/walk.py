@@ -1,9 +1,8 @@
 """The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
-The files of a folder come by name, then its folders, by code point; pipes, sockets and devices are
-never opened. A linked folder is listed under the link, as loaders read it. Three kinds of links are
-not entered, so that the walk ends: a link to a folder that contains it; inside a linked folder, a
-link to a folder of the dataset; two links deep, a folder that the same first link has led to.
+A linked folder is listed under the link, as loaders read it. Three kinds of links are not entered,
+so that the walk ends: a link to a folder that contains it; inside a linked folder, a link to a
+folder of the dataset; two links deep, a folder that the same first link has led to.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Folder(Generic[S]):
-    """One folder of the walk: its path, its place below the root, and what the reader made of it.
+    """One folder; `relative` is '' for the root, else ends with '/'; `images` are sorted names.
 
-    `relative` is '' for the root, else it ends with '/'. `images` are file names, sorted; `links`
-    those of them that are links. `clashing`: two names here, or above, differ only in Unicode form.
+    `clashing`: two names here, or above, differ only in Unicode form.
     """
 
     path: str

@@ -136,12 +136,9 @@ def _unpickled(path: str) -> dict[str, Any]:
         found = _Arrays(io.BytesIO(file.read()), encoding="bytes").load()
     if not isinstance(found, dict):
         raise ValueError("it holds no dictionary")
-    return {_word(key): _words(value) for key, value in found.items()}
+    lists = {k: [_word(v) for v in x] if isinstance(x, list) else x for k, x in found.items()}
+    return {_word(key): value for key, value in lists.items()}
 
 
 def _word(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _words(value: Any) -> Any:
-    return [_word(item) for item in value] if isinstance(value, list) else value

@@ -69,10 +69,7 @@ def packs_below(folder: str) -> list[str]:
 
 
 def choose_packs(paths: Sequence[str]) -> list[str]:
-    """Return the packs among some files.
-
-    A table that cannot be opened is a pack where the others are tables of pictures: a lost shard.
-    """
+    """Return the packs among some files; among tables of images also one that cannot be opened."""
     forms = {path: form.NAME for path in paths if (form := format_of(path)) is not None}
     if {*forms.values()} != {"parquet"}:
         return list(forms)

@@ -29,11 +29,10 @@ SCHEME = "pack+"
 
 @dataclass(frozen=True, slots=True)
 class PackMember:
-    """One picture, or a small file beside it, inside a pack.
+    """One image, or a small file beside it, inside a pack.
 
-    `name` is its path inside, '' where members have none; `n_bytes` what it takes when read; `key`
-    tells its format where it lies. `label` and `split` only where the pack itself says so; `more`
-    are its other columns.
+    `name` is its path inside, '' where members have none; `key` tells its format where it lies;
+    `label` and `split` only where the pack itself says so; `more` are its other columns.
     """
 
     name: str
@@ -121,11 +120,7 @@ def kept_open(read: Callable[..., Any], path: str, *more: Any) -> Any:
 
 
 def encode_member(find: Callable[[int], Any], index: str, limit: int) -> bytes:
-    """Return `find(index)`, a picture as an array, as PNG.
-
-    Raises ReadingError: bomb above `limit` bytes, unsupported where a library is missing, corrupt
-    for what the file holds; OSError where the system cannot read it.
-    """
+    """Return `find(index)`, an image as an array, as PNG; raises ReadingError, OSError."""
     from audit.sources.python_objects import encode_picture
 
     try:

@@ -1,7 +1,7 @@
 """Parquet with the bytes of pictures in a column, as Hugging Face writes it: a member is a row.
 
-The column holds bytes, or a record of `bytes` and `path`. A process that reads a row keeps the
-column of its row group. Class numbers get the names in the file's own metadata.
+The column holds bytes, or a record of `bytes` and `path`. Class numbers get the names in the file's
+own metadata.
 """
 
 from __future__ import annotations

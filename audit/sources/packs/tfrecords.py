@@ -1,8 +1,7 @@
 """TFRecord shards of tf.train.Example: a member is the range of bytes of its encoded picture.
 
-A record is a length, its checksum, the Example, its checksum; the picture is the feature whose
-bytes start as one. TensorFlow is not used: it takes seconds to load and hides where the bytes lie.
-The checksum of every length is compared; a picture's own format tells damage in it.
+A record is a length, its checksum, the Example, its checksum; the image is the feature whose bytes
+start as one. TensorFlow takes seconds to load and hides where the bytes lie.
 """
 
 from __future__ import annotations

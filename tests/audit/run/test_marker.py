@@ -46,7 +46,7 @@ def test_a_marked_run_loses_only_files_with_names_of_this_program(tmp_path: Path
     run_version.remove_rests(tmp_path)
     assert [path.name for path in mine if not path.exists()] == []
     assert [path.name for path in made if path.exists()] == []
-    run_version.discard_building(tmp_path)
+    run_version.remove_version(tmp_path / "building")
     assert (tmp_path / "building/notes.txt").exists()
 
 

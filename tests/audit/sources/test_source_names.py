@@ -122,7 +122,7 @@ def test_remap_takes_the_longest_whole_prefix() -> None:
 
 @given(st.lists(st.sampled_from(["a", "a#2", "a#3", "b", "b#2", "é"]), max_size=60))
 def test_ids_are_unique_and_the_first_keeps_its_name(listed: list[str]) -> None:
-    seen = paths.IdRegister(slots=4)
+    seen = paths.IdRegister()
     given_out = [seen.take(name) for name in listed]
     assert len(set(given_out)) == len(given_out)
     assert all(
@@ -134,8 +134,8 @@ def test_ids_are_unique_and_the_first_keeps_its_name(listed: list[str]) -> None:
             assert given_out[listed.index(name)] == name
 
 
-def test_many_ids_stay_apart_while_the_table_grows() -> None:
-    seen = paths.IdRegister(slots=4)
+def test_many_ids_stay_apart() -> None:
+    seen = paths.IdRegister()
     assert [seen.take(str(i)) for i in range(20_000)] == [str(i) for i in range(20_000)]
     assert [seen.take(str(i)) for i in range(5)] == [f"{i}#2" for i in range(5)]
 
