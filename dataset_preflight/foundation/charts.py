@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dataset_preflight.foundation.text import format_number
+
 if TYPE_CHECKING:
     from markupsafe import Markup
 
@@ -114,10 +116,10 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Mapping[str, float]]], un
         for name, value in parts.items():
             if value > 0:
                 said = ", ".join(filter(None, (label, name)))
-                words = f"{said}: {value:.3g}{_spaced(unit)}"
+                words = f"{said}: {format_number(value)}{_spaced(unit)}"
                 shapes.append(bar(x, y, max(value * scale, 0.5), 16, names.index(name), words))
             x += max(0.0, value) * scale
-        shapes.append(text(x + 6, y + 13, f"{sum(parts.values()):.3g}{_spaced(unit)}"))
+        shapes.append(text(x + 6, y + 13, f"{format_number(sum(parts.values()))}{_spaced(unit)}"))
     foot = len(rows) * ROW + 8
     if len(names) < 2:
         return figure(foot, title, shapes)
@@ -147,7 +149,7 @@ def curve(title: str, points: Sequence[tuple[float, float]], x_unit: str, y_unit
         _markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="1.2"/>').format(
             path, COLOURS[0]
         ),
-        text(left - 6, 20, f"{top:.3g}{_spaced(y_unit)}", "end"),
+        text(left - 6, 20, f"{format_number(top)}{_spaced(y_unit)}", "end"),
         text(left - 6, height - 24, "0", "end"),
         text(left, height - 6, f"{x_unit} {least:.4g}"),
         text(right, height - 6, f"{x_unit} {most:.4g}", "end"),
@@ -164,7 +166,8 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], unit:
     shapes = [line(LABEL - least * scale, 0, LABEL - least * scale, len(rows) * ROW + 4)]
     for i, (label, *numbers) in enumerate(rows):
         y, (value, low, high) = i * ROW + 14, numbers
-        words = f"{label}: {value:.3g} ({low:.3g} to {high:.3g}){_spaced(unit)}"
+        interval = f"{format_number(low)} to {format_number(high)}"
+        words = f"{label}: {format_number(value)} ({interval}){_spaced(unit)}"
         middle, left, right = (LABEL + (number - least) * scale for number in numbers)
         shapes += [
             text(LABEL - 8, y + 4, label, "end"),

@@ -64,3 +64,8 @@ def agreed(text: str) -> str:
         return f"{head}1 {counted} {VERBS[verb] if verb and alone else verb}".rstrip()
 
     return _COUNTED.sub(singular, text)
+
+
+def format_number(value: float) -> str:
+    """Return three figures below 100, whole numbers above."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import shorten, wrap
 from typing import Any
 
 from audit.records import finite
@@ -17,7 +17,7 @@ from dataset_preflight.page.rows import Row, State
 
 SCHEMA = "dataset-preflight/1"
 WIDTH, INDENT = 100, 22
-ROW_LINES, BRIEF = 16, 2  # lines of all rows on the screen, and of a row without a thing to do
+ROW_LINES, BRIEF = 16, 2  # lines of all rows on the screen, and of a row at least
 MARKS = {State.FIX: "FIX", State.GO: "go", State.INCONCLUSIVE: "?", State.SKIPPED: "-"}
 LEVELS: dict[State, Level] = {
     State.FIX: "error", State.INCONCLUSIVE: "warning", State.SKIPPED: "skipped", State.GO: "",
@@ -70,28 +70,30 @@ class Preflight:
 def to_screen(page: Preflight) -> str:
     """Return the answer, the rows and the next command: at most 20 lines of 100 columns."""
     head = f"{page.answer}    {page.subject} · {_duration(page.seconds)}"
-    brief = [row for row in page.rows if row.state not in (State.FIX, State.INCONCLUSIVE)]
-    each = (ROW_LINES - BRIEF * len(brief)) // max(1, len(page.rows) - len(brief))
-    lines = [textwrap.shorten(head, WIDTH, placeholder=" ..."), ""]
-    for row in page.rows:
-        lines += _row_lines(row, BRIEF if row in brief else each)
+    lines = [_cut(head, WIDTH), ""]
+    for row, texts in zip(page.rows, _row_lines(page.rows), strict=True):
+        name = f"{MARKS[row.state]:<4}  {row.name:<14}  "
+        lines += [f"{' ' * INDENT if n else name}{text}" for n, text in enumerate(texts)]
     again = f"report: {page.run}/preflight.html    again after a fix: {page.command}"
     return escape_controls("\n".join([*lines, "", again]))
 
 
-def _row_lines(row: Row, most: int) -> Iterator[str]:
-    """Yield at most so many lines; the last is the next command, where there is something to do."""
-    todo = row.state in (State.FIX, State.INCONCLUSIVE) and bool(row.commands)
-    texts = [line for s in row.sentences for line in textwrap.wrap(s, WIDTH - INDENT)]
-    if len(texts) > most - todo:
-        texts = texts[: most - todo]
-        texts[-1] = textwrap.shorten(
-            f"{texts[-1]} {'x' * WIDTH}", WIDTH - INDENT, placeholder=" ..."
-        )
-    if todo:
-        texts.append(textwrap.shorten(f"-> {row.commands[0]}", WIDTH - INDENT, placeholder=" ..."))
-    head = f"{MARKS[row.state]:<4}  {row.name:<14}  "
-    yield from (f"{' ' * INDENT if n else head}{text}" for n, text in enumerate(texts))
+def _row_lines(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield the lines of each row; those that are left over go to the rows to fix first."""
+    texts = [[line for s in row.sentences for line in wrap(s, WIDTH - INDENT)] for row in rows]
+    todo = [row.state in (State.FIX, State.INCONCLUSIVE) and bool(row.commands) for row in rows]
+    shown = [min(len(text), BRIEF) for text in texts]
+    left = ROW_LINES - sum(shown) - sum(todo)
+    for n in sorted(range(len(rows)), key=lambda n: rows[n].state is not State.FIX) * ROW_LINES:
+        if left > 0 and shown[n] < len(texts[n]):
+            shown[n], left = shown[n] + 1, left - 1
+    for row, text, most, command in zip(rows, texts, shown, todo, strict=True):
+        cut = [_cut(f"{text[most - 1]} {'x' * WIDTH}")] if len(text) > most else text[most - 1 :]
+        yield [*text[: most - 1], *cut, *([_cut(f"-> {row.commands[0]}")] if command else [])]
+
+
+def _cut(text: str, width: int = WIDTH - INDENT) -> str:
+    return shorten(text, width, placeholder=" ...")
 
 
 def _duration(seconds: float) -> str:

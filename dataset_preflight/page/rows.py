@@ -119,9 +119,10 @@ def data_row(joined: Joined) -> Row:
 
 
 def _short(message: str, code: str) -> str:
-    """Return a message with its code; without what follows a colon if it is long."""
-    kept = message if len(message) <= MAX_SENTENCE else message.partition(": ")[0]
-    return f"{kept.rstrip('.')} ({code})."
+    """Return a message with its code; a long one without its last sentence or clause."""
+    heads = [message.partition(mark)[0] for mark in ("\n", ". ", "; ", ": ")]
+    text = next((head for head in heads if len(head) <= MAX_SENTENCE), message)
+    return f"{text.rstrip('.')} ({code})."
 
 
 def _mend(run: str, code: str) -> str:

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from dataset_preflight.foundation.text import format_number
 from pipeline_profiler.checks.caught_run import CheckOrder, leave, read_order
 from pipeline_profiler.checks.caught_torch import Hooks
 from pipeline_profiler.checks.runner import ProgressLine
@@ -52,7 +53,6 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.diagnose.intervals import Interval
-from pipeline_profiler.profiling.diagnose.throughput import format_number
 from pipeline_profiler.profiling.measure.environment import describe
 from pipeline_profiler.profiling.measure.preloaded_batches import is_tensor, mapped
 from pipeline_profiler.profiling.measure.watchdog import is_own_code

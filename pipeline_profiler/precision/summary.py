@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dataset_preflight.foundation.text import format_number
 from pipeline_profiler.precision.estimate import (
     LOOKS,
     MIN_WINDOWS,
@@ -42,7 +43,6 @@ from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell, 
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.throughput import (
     explain_excess,
-    format_number,
     limit_rate,
 )
 

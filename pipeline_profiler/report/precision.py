@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dataset_preflight.foundation import charts
 from dataset_preflight.foundation.charts import dot, line, text
+from dataset_preflight.foundation.text import format_number
 from pipeline_profiler.precision import summary
 from pipeline_profiler.precision.summary import format_rate, format_times
 from pipeline_profiler.precision.table import (
@@ -32,7 +33,6 @@ from pipeline_profiler.precision.trainer import (
     name_precision,
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval
-from pipeline_profiler.profiling.diagnose.throughput import format_number
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dataset_preflight.foundation.text import format_number
 from pipeline_profiler.profiling.diagnose.evidence import Evidence
 from pipeline_profiler.profiling.diagnose.rules.loader import late_hand_over
 from pipeline_profiler.profiling.diagnose.rules.stages import describe_stage
@@ -101,7 +102,7 @@ def split_place(place: str) -> tuple[str, str]:
 
 
 def _sentence(e: Evidence, ms: float, rows: list[LoadingRow]) -> str:
-    head = f"Loading a batch takes {ms:.3g} ms"
+    head = f"Loading a batch takes {format_number(ms)} ms"
     lines = e.loading_lines
     place = max(lines, key=lambda line: lines[line], default="")
     if place:
@@ -111,7 +112,8 @@ def _sentence(e: Evidence, ms: float, rows: list[LoadingRow]) -> str:
     prefixes = e.session.probes.prefixes or []
     if prefixes:
         slowest = max(prefixes, key=lambda row: row["ms"])
-        return f"{head}: the slowest operation is {slowest['operation']} ({slowest['ms']:.3g} ms)."
+        longest = f"{slowest['operation']} ({format_number(slowest['ms'])} ms)"
+        return f"{head}: the slowest operation is {longest}."
     if not rows:
         return f"{head}."
     first = rows[0]

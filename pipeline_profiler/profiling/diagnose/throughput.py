@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dataset_preflight.foundation.text import format_number
 from pipeline_profiler.profiling.diagnose.intervals import Interval, geometric_mean, miss_of
 from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.record.arm import Arm
@@ -53,11 +54,6 @@ class Throughput:
         if self.error:
             text += f" Error of the measurement: the rate with the step is {self.error}."
         return text
-
-
-def format_number(value: float) -> str:
-    """Three figures below 100, whole numbers above."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _rate(rate: Interval) -> str:

@@ -385,9 +385,10 @@ class Window:
         whole = self.whole.steps
         starts = np.flatnonzero(whole.first)[1 if self.run.config.get("persistent") else 0 :]
         later = ~self.steps.first
-        if not len(starts) or not later.any():
+        if not len(starts) or not (later.any() or len(self.batches.fetch)):
             return 0.0
-        typical = float(self.steps.wait[later].mean())
+        # an iterator for each step leaves no other step: the batch's own loading is subtracted
+        typical = float((self.steps.wait[later] if later.any() else self.batches.fetch).mean())
         costs = []
         for start, end in zip(starts, [*starts[1:], len(whole.batch)], strict=True):
             # the batches in flight come late or at once while the workers begin

@@ -55,6 +55,10 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     if e.workers and not persistent:
         fix, change = "set persistent_workers=True", {"persistent": True}
     said = f"{begins} (worker start-up, first fetch)"
+    if steps == 1:
+        said = f"each step makes a new iterator of the loader: {ms:.0f} ms before its first batch"
+        fix, change = "iterate once an epoch: `for batch in loader:`", None
+        return Diagnosis("PIPE011", said, share, seen, fix, relief=_without_start)
     if not e.workers and share.value > MOSTLY * e.stall.value:
         # most of what next() waits for, so the line seen most often in it is that of the start
         drawn = float(np.mean([_drawn_at_starts(case.window.whole) for case in e.cases]))
