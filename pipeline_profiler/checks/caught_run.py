@@ -196,6 +196,8 @@ def _run_families(
     subjects: Mapping[str, Any], order: CheckOrder, spent: float = 0.0, ended: str = ""
 ) -> CheckReport:
     """Return the results of the checks of both families."""
+    # Python removes the path of a script at its end, and spawned workers import it again
+    vars(sys.modules["__main__"]).setdefault("__file__", os.path.abspath(sys.argv[0]))
     merged, progress = CheckReport(ended=ended), ProgressLine()
     left = max(order.seconds / 3, order.seconds - spent)
     sys.stderr.write("\n")

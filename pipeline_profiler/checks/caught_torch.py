@@ -686,7 +686,8 @@ class Caught(Hooks):
         if seen is not None:
             seen.kind = "train"
         numbers = self.evaluations.close(record.loader_of("train"))
-        if record.idle is not None:
+        if record.idle is not None:  # loaders are cut: only values that repeat a fault count
+            record.facts.reported += [n._replace(is_exact=False) for n in numbers if n.flaw]
             return plain(tensors, *args, **kwargs)
         loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
         if tape is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline_profiler.checks.check import Answer
 
@@ -24,7 +24,16 @@ class RankFacts:
     collectives: list[str] = field(default_factory=list)  # functions of torch.distributed
 
 
-Reported = tuple[str, str, float, float, str, str]
+class Reported(NamedTuple):
+    """A number of a script beside the metric of all samples; flaw: the wrong formula, or ''."""
+
+    label: str
+    metric: str
+    value: float
+    right: float
+    flaw: str
+    line: str
+    is_exact: bool = True  # else its rounding leaves room for chance
 
 
 @dataclass
@@ -63,7 +72,6 @@ class LoopFacts:
     average: tuple[int, float] | None = None  # (steps before its evaluation, share of the way)
     graphs: tuple[int, str, float, str] | None = None  # (number of old ones, holder, MB each, line)
     argument: tuple[str, str] | None = None  # (sentence, line)
-    # label, metric, number, right, flaw, line
     reported: list[Reported] = field(default_factory=list)
     dropped: tuple[int, int, str] | None = None  # (samples an evaluation leaves out, all, line)
     folded: str = ""  # the line of a loader whose samples an earlier loader trained on

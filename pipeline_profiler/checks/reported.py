@@ -186,7 +186,7 @@ class Evaluations:
         for metric in METRICS.groupindex:
             rows = [row for p in self.passes for row in formulas_of(metric, p, train)]
             named = [row for n in numbers if (row := _compared(metric, n, rows))]
-            found += sorted(named, key=lambda row: row[4])[:1]
+            found += sorted(named, key=lambda row: (row.flaw != RIGHT, not row.is_exact))[:1]
         self.passes, self.numbers, self.again = [], [], 0
         return found
 
@@ -217,10 +217,24 @@ def _compared(metric: str, number: Number, rows: Rows) -> Reported | None:
     equal = sorted(f for f, value in rows if f not in left_out and number.equals(value))
     rounded = (PRINTED_LOSS if metric == "loss" else PRINTED) if held_out else UNNAMED
     exact = number.rounding <= rounded * abs(number.value)
-    if not equal or (equal[0] and (not exact or any(number.equals(v, 3.0) for v in right))):
+    if not equal or (equal[0] and any(number.equals(v, 3.0) for v in right)):
+        return None
+    if equal[0] and not exact and not (held_out and number.place):
         return None
     label = number.label.strip(" |,:;=-'\"{([/\n")
-    return label, metric, number.value, (right or [number.value])[0], equal[0], number.place
+    best = (right or [number.value])[0]
+    return Reported(label, metric, number.value, best, equal[0], number.place, exact)
+
+
+def without_chance(rows: Sequence[Reported]) -> list[Reported]:
+    """Return the rows without rounded faults that no second value of the same line repeats."""
+    values = dict[tuple[str, str], set[float]]()
+    for row in rows:
+        values.setdefault((row.line, row.flaw), set()).add(row.value)
+    return [
+        row for row in rows
+        if row.flaw == RIGHT or row.is_exact or len(values[row.line, row.flaw]) > 1
+    ]  # fmt: skip
 
 
 def formulas_of(metric: str, current: Pass, train: Any) -> Rows:

@@ -34,6 +34,7 @@ from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.reported import without_chance
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
@@ -238,12 +239,12 @@ def _judge_samples(subject: TrainingSubject) -> Answer | None:
 def _judge_reported(subject: TrainingSubject) -> Answer:
     """Compare the numbers of a script with the metrics of the batches that it evaluated."""
     loop = subject.settings.loop
-    if loop is None or not loop.reported:
+    rows = [] if loop is None else without_chance(loop.reported)
+    if loop is None or not rows:
         seen = loop is not None and loop.evaluations
         first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
         return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
-    wrong_first = sorted(loop.reported, key=lambda row: not row[4])
-    label, metric, value, right, formula, place = wrong_first[0]
+    label, metric, value, right, formula, place, _ = max(rows, key=lambda row: bool(row.flaw))
     text = f"'{label}' is {value:.6g}{formula and ': '}{formula}"
     text += f". The {metric} of all samples is {right:.6g}."
     if not formula:

@@ -275,11 +275,23 @@ def _judge_unit(schedule: Any, loop: LoopFacts) -> Answer | None:
         (loop.scheduled == "step" and 0 < epochs < batches, f"{kind} is stepped once a batch, and "
          f"T_max={epochs} is less than an epoch ({batches}).", "T_max counts epochs",
          "Call step() once an epoch, or set T_max to the batches of the whole run."),
+        (loop.scheduled == "step" and loop.epochs > 1 and _epoch_factor(schedule, batches) < 0.01,
+         f"{kind} is stepped once a batch: the learning rate falls to "
+         f"{_epoch_factor(schedule, batches):.2g} of its value in each epoch of {batches} batches.",
+         "a schedule of epochs that is stepped by batch", "Call step() once an epoch."),
         (each and total >= 2 * batches and total % batches == 0, f"{kind} counts {total} batches, "
          f"and is stepped once an epoch of {batches} batches.",
          "step() stands in the loop over epochs", "Call step() after each batch."),
     )  # fmt: skip
     return Check.first_fault(rows, place)
+
+
+def _epoch_factor(schedule: Any, batches: int) -> float:
+    """Return the factor of the rate after an epoch of a schedule with a gamma, else 1."""
+    drops = batches // getattr(schedule, "step_size", 1)
+    if hasattr(schedule, "milestones"):
+        drops = sum(step <= batches for step in schedule.milestones)
+    return float(getattr(schedule, "gamma", 1.0)) ** drops
 
 
 def _unused_name(loop: LoopFacts, place: str) -> str:

@@ -149,6 +149,18 @@ def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> No
     assert evaluation["place"] == f"train.py:{line}"
 
 
+def test_spawned_workers_of_a_script_start_again_in_the_checks(folder: Path) -> None:
+    workers = "(data, 32, num_workers=1, multiprocessing_context='spawn', sampler"
+    body = SCRIPT[SCRIPT.index("torch.manual_seed") :].replace("(data, 32, sampler", workers)
+    lines = "\n".join(f"    {line}" for line in body.splitlines() if "wandb" not in line)
+    imports = SCRIPT[: SCRIPT.index("import wandb")]
+    own = "class Items(TensorDataset):\n    pass\n\nif __name__ == '__main__':\n"
+    text = imports + own + lines.replace("TensorDataset(", "Items(").replace("args.epochs", "2")
+    _, out, err = run(folder, text, "--only", "LOAD002")
+    (check,) = json.loads(out)["checks"]
+    assert check["verdict"] == "passed", check["sentence"] + err
+
+
 FAULTS = [  # (text, text with the fault, code, expression that is marked)
     ("for epoch in range(args.epochs):\n    model.train()\n",
      "for epoch in range(args.epochs):\n", "TRAIN009", "model(x)"),

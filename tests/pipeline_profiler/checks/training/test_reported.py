@@ -138,6 +138,7 @@ THREE = (
     ("x[400:534], y[400:534]", "x[400:534], x[400:534], y[400:534]"),
     ("inputs, targets in", "inputs, _, targets in"),
 )
+THREE_DIGITS = 'print(f"val acc {evaluate(model, val):.3f}")'
 FAULTS = {
     "batches of three tensors": ("hits(out, want) / len(data)", "val_acc", *THREE),
     "area of classes": ("auc((out > 0).float(), want)", "val_auc", *BINARY),
@@ -152,6 +153,9 @@ FAULTS = {
         "sum(hits(o.softmax(0), w) for o, w in pairs) / len(want)", "val_acc"
     ),
     "logits above 0.5": ("((out > 0.5) == want).float().mean()", "val_acc", *BINARY),
+    "logits above 0.5, in three digits": (
+        "((out > 0.5) == want).float().mean()", THREE_DIGITS, *BINARY
+    ),
     "training loader": ("acc(out, want)", "print(f'val_acc {evaluate(model, train):.4f}')"),
     "batch losses by samples": ("sum(costs) / len(val.dataset)", "val loss:"),
     "batches of the training": ("sum(costs) / len(train)", "test_loss = evaluate(model, val)"),
@@ -170,6 +174,10 @@ HEALTHY = {
     "even batches": (PASS, BATCHES, "val_acc", ("400:534], y[400:534", "400:528], y[400:528")),
     "both loaders": (PASS, "acc(out, want)", BOTH),
     "progress": (PASS, "acc(out, want)", "val_acc", PROGRESS),
+    "logits above 0, in three digits": (
+        PASS, "((out > 0) == want).float().mean()", THREE_DIGITS, *BINARY
+    ),
+    "macro recall in three digits": (INCONCLUSIVE, OF_CLASSES, THREE_DIGITS),
     "logits above 0": (PASS, "((out > 0) == want).float().mean()", "val_acc", *BINARY),
     "root of the mean": (PASS, ROOTS.replace("o - w", "out - want"), "val_rmse", *REGRESSION),
     "positions that count": (PASS, "hits(out, want) / (want >= 0).sum()", "val_acc", *IGNORED),
