@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from audit.results.results import Results
     from pipeline_profiler.profiling.record.session import Session
 
-MAX_STALL = 0.10  # share of the step
+MAX_STALL, MAX_LOST_S = 0.10, 0.5  # share of the step; seconds of an epoch
 OTHER_PROGRAMS = "PIPE033"  # the cause where they take the cores
 MAX_LEAK = 0.01  # share of an evaluation split
 METRIC = "TRAIN024"
@@ -151,10 +151,10 @@ def evaluation_row(joined: Joined) -> Row:
         return Row(EVALUATION, State.SKIPPED, (text,), commands)
     evidence = {s.name: {"effective": s.effective, "margin": s.margin} for s in splits}
     sizes = [split.sentence for split in splits[:1]]
-    metric = by_code.get(METRIC, {"verdict": "", "sentence": "the time was over."})
+    metric = by_code.get(METRIC, {"verdict": "", "sentence": "The time was over."})
     is_checked = document["kind"] != "script" or metric["verdict"] in ("passed", "not applicable")
     if not problems and not is_checked:
-        sizes.append(f"The metric of {joined.script} is not checked: {metric['sentence']}")
+        sizes.append(f"The metric of {joined.script} is not checked. {metric['sentence']}")
         return Row(EVALUATION, State.INCONCLUSIVE, tuple(sizes), commands, evidence)
     state = State.FIX if problems else State.GO
     return Row(EVALUATION, state, (*problems[:2], *sizes), commands, evidence)
@@ -170,13 +170,15 @@ def pipeline_row(joined: Joined) -> Row:
     if not stall or stall.get("low") is None:
         text = str(results["sentence"]).removeprefix("inconclusive: ").rstrip(".")
         return Row(PIPELINE, State.INCONCLUSIVE, (f"{text[:1].upper()}{text[1:]}.",), commands)
-    low, high = stall["low"], stall["high"]
+    low, high, lost = stall["low"], stall["high"], rates.get("lost_s", MAX_LOST_S)
     state = State.FIX if low > MAX_STALL else State.GO if high < MAX_STALL else State.INCONCLUSIVE
+    state = State.GO if lost < MAX_LOST_S else state
     if state is State.FIX and causes and causes[0]["code"] == OTHER_PROGRAMS:
         state = State.INCONCLUSIVE
     text = f"Data stall {stall['share']:.0%} of the step (95% CI {low:.0%} to {high:.0%})"
     if rates:
         text += f": {rates['whole']:,.0f} samples/s, {rates['alone']:,.0f} without the stall"
+    text += f", {lost:.2g} s of an epoch" if "lost_s" in rates else ""
     loading, sentences = results.get("loading") or {}, [f"{text}."]
     if state is not State.GO:
         sentences += [loading["sentence"]] if loading.get("sentence") else []
@@ -223,10 +225,9 @@ def code_row(joined: Joined) -> Row:
     counts = ", ".join(f"{summary[state]} {state}" for state in states) + "."
     start = by_code.get("TRAIN001", {"verdict": ""})
     start_sentence = [start["sentence"]] if start["verdict"] == "passed" else []
-    early = joined.checks["interrupted"] or bool(joined.checks["ended"])
-    early |= summary["inconclusive"] > summary["passed"]
-    state = State.GO if summary["passed"] and not early else State.INCONCLUSIVE
     ended = [joined.checks["ended"]] if joined.checks["ended"] else []
+    early = joined.checks["interrupted"] or ended or summary["inconclusive"] > summary["passed"]
+    state = State.GO if summary["passed"] and not early else State.INCONCLUSIVE
     return Row(CODE, state, (counts, *ended, *start_sentence), commands, summary)
 
 

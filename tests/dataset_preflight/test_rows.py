@@ -12,7 +12,7 @@ import pytest
 
 import audit
 from audit.results.results import open_results
-from dataset_preflight.page.rows import Joined, State, make_rows
+from dataset_preflight.page.rows import Joined, State, _short, make_rows
 from pipeline_profiler.profiling.record.opened_files import OpenedFiles
 from pipeline_profiler.profiling.record.session import Run, Session
 from tests.conftest import ROOT, make_tree
@@ -186,12 +186,31 @@ def test_the_first_cause_is_named_and_a_busy_machine_decides_nothing(scanned: Jo
     assert row(busy, "Input pipeline").state is State.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("batches", "lost"), [(20, "0.16"), (100, "0.8")])
+def test_a_stall_of_less_than_half_a_second_an_epoch_is_no_reason_to_wait(
+    scanned: Joined, batches: int, lost: str
+) -> None:
+    profile = session("x", 0.3, 0.5)
+    profile.runs[0].config["batches"] = batches
+    found = row(replace(scanned, profile=profile), "Input pipeline")
+    assert found.state is (State.FIX if batches == 100 else State.GO)
+    assert found.sentences[0].endswith(f"without the stall, {lost} s of an epoch.")
+
+
+def test_a_long_finding_ends_with_its_first_sentence_that_fits() -> None:
+    long = f"Decoders disagree on this JPEG: EXIF orientation (40 files). {'Pillow ' * 20}"
+    text = "Decoders disagree on this JPEG: EXIF orientation (40 files) (FILE006)."
+    assert _short(long, "FILE006") == text
+    assert _short("x" * 200, "FILE006") == f"{'x' * 200} (FILE006)."
+
+
 @pytest.mark.parametrize(
     ("name", "state"),
     [("torch-input-bound.json.gz", State.FIX), ("torch-healthy.json.gz", State.GO)],
 )
 def test_recorded_sessions_are_read(scanned: Joined, name: str, state: State) -> None:
     recorded = Session.load(SESSIONS / name)
+    recorded.runs[0].config.pop("batches")  # an epoch of this toy takes 0.1 s
     assert row(replace(scanned, profile=recorded), "Input pipeline").state is state
 
 

@@ -242,8 +242,8 @@ def _judge_reported(subject: TrainingSubject) -> Answer:
     rows = [] if loop is None else without_chance(loop.reported)
     if loop is None or not rows:
         seen = loop is not None and loop.evaluations
-        first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
-        return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
+        text = "No number that the script reports is a metric of its evaluation that is known here."
+        return skipped(text if seen else "No evaluation was seen.", INIT)
     label, metric, value, right, formula, place, _ = max(rows, key=lambda row: bool(row.flaw))
     text = f"'{label}' is {value:.6g}{formula and ': '}{formula}"
     text += f". The {metric} of all samples is {right:.6g}."

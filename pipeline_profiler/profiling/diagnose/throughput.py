@@ -123,11 +123,17 @@ def measure_throughput(session: Session, windows: Windows) -> Throughput | None:
 
 
 def step_rates(session: Session) -> dict[str, float]:
-    """Return samples/s of the whole step (`whole`) and without the stall (`alone`), if known."""
+    """Return samples/s of the whole step (`whole`) and without the stall (`alone`), if known.
+
+    `lost_s`: seconds of an epoch that the stall takes; absent where no epoch has a length.
+    """
     measured = (session.results.get("arms") or {}).get(Arm.WARM) or {}
     size = session.runs[0].config.get("batch_size") if session.runs else None
     share = (session.results.get("stall") or {}).get("share")
     if not size or not measured.get("period_ms") or share is None or share >= 1:
         return {}
     whole = 1e3 * size / measured["period_ms"]
-    return {"whole": whole, "alone": whole / (1 - max(0.0, share))}
+    rates = {"whole": whole, "alone": whole / (1 - max(0.0, share))}
+    if steps := int(session.runs[0].config.get("batches") or 0):
+        rates["lost_s"] = steps * size * (1 / whole - 1 / rates["alone"])
+    return rates
