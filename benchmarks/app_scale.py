@@ -41,7 +41,7 @@ from bench import Document, hall, measures, run_apart, run_command
 
 from audit.annotations import measure_boxes
 from audit.picture.features import FEATURE_ROW, MEASURED
-from audit.run.run_version import MEASUREMENTS, building_folder, discard_building, publish
+from audit.run.run_version import MEASUREMENTS, building_folder, publish, remove_version
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 
@@ -85,7 +85,7 @@ def make_run(run: Path, rows: int, findings: int, boxes: int = 0, classes: int =
         store.append("check_runs", _check_runs(heads))
         store.checkpoint()
     publish(run, "findings-0001.duckdb")
-    discard_building(run)
+    remove_version(run / "building")
 
 
 def _ids(draw: np.random.Generator, rows: int, classes: int) -> pl.DataFrame:

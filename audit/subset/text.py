@@ -26,7 +26,7 @@ MEANING = {
 }
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table: first column left, the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
@@ -67,7 +67,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     header = (
         "", "margin of error", "detectable difference", "effective sample size", "n for the target",
     )  # fmt: skip
-    yield from table(header, [_figure_cells(MEANING[e], f) for e, f in plan.estimands.items()])
+    yield from table_lines(
+        header, [_figure_cells(MEANING[e], f) for e, f in plan.estimands.items()]
+    )
     yield from _class_lines(plan)
     yield from _stratum_lines(plan)
     yield from _excluded_lines(plan)
@@ -103,7 +105,9 @@ def _class_lines(plan: Plan) -> Iterator[str]:
         )
         for c in plan.classes[:SHOWN_ROWS]
     ]
-    yield from table(("class", "drawn", "one example", "this set", "new data", "detectable"), rows)
+    yield from table_lines(
+        ("class", "drawn", "one example", "this set", "new data", "detectable"), rows
+    )
     yield from _more(len(plan.classes), "classes")
 
 
@@ -120,7 +124,7 @@ def _stratum_lines(plan: Plan) -> Iterator[str]:
         (s.name, str(s.n), str(s.units), str(s.files), f"{s.scale:.4g}")
         for s in plan.strata[:SHOWN_ROWS]
     ]
-    yield from table(("stratum", "drawn", "units", "files", "spread"), rows)
+    yield from table_lines(("stratum", "drawn", "units", "files", "spread"), rows)
     yield from _more(len(plan.strata), "strata")
 
 
@@ -220,7 +224,7 @@ def _object_lines(model: ModelScore) -> Iterator[str]:
         for c in model.objects[:SHOWN_ROWS]
     ]
     header = ("class", "objects", "images", "%", "this set", "new data")
-    yield from (f"  {line}" for line in table(header, rows))
+    yield from (f"  {line}" for line in table_lines(header, rows))
     yield from _more(len(model.objects), "classes")
 
 
@@ -281,7 +285,7 @@ def curve_text(curve: Curve) -> str:
     header = (
         "n", "margin of error: this set", "new data", "detectable: this set", "new data",
     )  # fmt: skip
-    lines = ["In points:", *table(header, rows)]
+    lines = ["In points:", *table_lines(header, rows)]
     for name, n in curve.stops_paying.items():
         adds = "help at every size" if n is None else f"add little from about {n} units on"
         lines.append(f"More examples {adds} for {TARGET_NAMES[name]}.")

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 import audit
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
-from audit.exports.export import export_files
+from audit.exports.export import export_tables
 from audit.machine.executors import Item, Result, Serial
 from audit.neighbors import search
 from audit.neighbors.pairs.signature_store import load_signatures, write_signatures
@@ -313,16 +313,16 @@ def test_pairs_are_exported_and_formulas_neutralised(pets: Path, tmp_path: Path)
     twin.mkdir()
     (twin / "0.jpg").write_bytes((pets / "train/owl/0.jpg").read_bytes())
     scan(pets, tmp_path / "run")
-    written = export_files(tmp_path / "run", {"pairs": tmp_path / "p.parquet"})
-    assert list(written.files.values()) == [3]
-    table = pl.read_parquet(tmp_path / "p.parquet")
+    written = export_tables(tmp_path / "run", tmp_path / "tables", "parquet")
+    assert written.files[tmp_path / "tables" / "pairs.parquet"] == 3
+    table = pl.read_parquet(tmp_path / "tables" / "pairs.parquet")
     assert tuple(table.columns) == COLUMNS
     assert table["kind"].to_list() == ["bytes", "near", "near"]
     assert {table.row(0, named=True)[k] for k in ("label_a", "label_b")} == {"owl", "=cmd|calc"}
-    export_files(tmp_path / "run", {"pairs": tmp_path / "p.csv"})
-    assert "'=cmd|calc" in (tmp_path / "p.csv").read_text().splitlines()[1]
-    with pytest.raises(UsageError, match=r"\.csv or \.parquet"):
-        export_files(tmp_path / "run", {"pairs": tmp_path / "p.xlsx"})
+    export_tables(tmp_path / "run", tmp_path / "texts")
+    assert "'=cmd|calc" in (tmp_path / "texts" / "pairs.csv").read_text().splitlines()[1]
+    with pytest.raises(UsageError, match="csv or parquet"):
+        export_tables(tmp_path / "run", tmp_path / "sheets", "xlsx")
 
 
 def test_new_images_are_looked_up_in_a_run(made: Path, tmp_path: Path) -> None:
