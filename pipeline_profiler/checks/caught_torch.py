@@ -443,15 +443,20 @@ class Caught(Hooks):
         if id(optimizer) in known and not own:  # both go on: it is not new
             record.steps, record.trained, record.stepped = [], [], known | record.stepped
             record.idle = Patience(IDLE_S, IDLE_WALL_S)
-        model, facts = record.model, record.facts
+        facts, steps = record.facts, record.steps
+        now, last = _pass_of(self.current), record.last_pass
+        if facts.steps and id(optimizer) not in record.stepped:  # its first step is held already
+            record.steps = [step for step in steps if step.at != now]
+        model = record.model
         trained = [] if model is None else [(id(p), p.requires_grad) for p in model.parameters()]
         record.trained = record.trained or trained
         new = trained != record.trained if own else id(optimizer) not in record.stepped
-        now, last = _pass_of(self.current), record.last_pass
         later = now != last and (self.called is not model or now[0] != last[0])
         ended = facts.steps and later and (facts.epochs > 1 or not record.ended_passes)
         if new and ended and record.idle is None:
             self._go_on()
+        else:
+            record.steps = steps
         if new and record.idle is not None:
             self._begin()
         return self.record.idle is not None

@@ -197,3 +197,24 @@ def test_after_a_training_epochs_are_short_and_commands_are_refused(tmp_path: Pa
     assert variables["refused"] == [False]
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_training_whose_steps_cannot_be_read_gives_its_optimizer_to_no_other(
+    tmp_path: Path,
+) -> None:
+    text = """
+body, turns = nn.Sequential(nn.Linear(6, 16), nn.ReLU()), nn.Linear(16, 2)
+optimizer = adam(nn.ModuleList([body, turns]))
+for epoch in range(4):
+    for a, _ in train:
+        optimizer.zero_grad()
+        sign = torch.randint(0, 2, (len(a),))
+        F.cross_entropy(turns(body(a * (2 * sign - 1)[:, None])), sign).backward()
+        optimizer.step()
+second = nn.Sequential(body.requires_grad_(False), nn.Linear(16, 3))
+fit(second, adam(second), 30)
+evaluate(second)
+"""
+    start = SCRIPT.replace("fit(first, adam(first), 100)", "")
+    found = answer("TRAIN005", start + text, tmp_path)
+    assert found.judgement != "failed", found.sentence
