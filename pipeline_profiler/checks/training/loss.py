@@ -24,6 +24,7 @@ from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loss_alone import Task, couples_samples
 from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import UsersError
 from pipeline_profiler.checks.user_training import learned_by_loss
 from pipeline_profiler.checks.wrong_arguments import wrong_argument
 
@@ -293,7 +294,8 @@ def _judge_optimum(subject: Examined) -> Answer:
     if task.kind == "unknown" or not subject.takes_tensor:
         return unclear("The form of the targets does not show the best output.")
     low, high = targets.min().item(), targets.max().item()
-    if task.kind == "classes" and high >= task.classes and high != IGNORED:
+    too_high = task.kind == "classes" and high >= task.classes and high != IGNORED
+    if too_high and not _accepts_labels(subject):
         text = f"Labels run from {low} to {high}, and the model has {task.classes} outputs."
         cause = "labels are counted from 1, or the last layer has too few outputs"
         return fault(text, cause, f"Map the labels to 0..{task.classes - 1}, or add outputs.")
@@ -321,6 +323,17 @@ def _judge_optimum(subject: Examined) -> Answer:
     cause = "the sign of the loss or its arguments are exchanged, labels are shifted, or the loss "
     cause = _broadcast(best, targets) or f"{cause}uses another axis or few samples"
     return fault(text, cause, "Compute the loss of a perfect and of a wrong answer by hand.")
+
+
+def _accepts_labels(subject: Examined) -> bool:
+    """Return whether the loss leaves out labels without an output: torch raises for all others."""
+    if not isinstance(subject, TrainingSubject):
+        return False
+    try:
+        subject.loss_of(subject.settings, subject.first_outputs, subject.batches[0][2])
+    except UsersError:
+        return False
+    return True
 
 
 def _judge_boxes(subject: TrainingSubject) -> Answer | None:

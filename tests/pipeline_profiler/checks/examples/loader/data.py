@@ -241,12 +241,12 @@ def _renumbered_texts(more: int) -> LoaderSubject:
     return _two(*sets)
 
 
-def _mixup(one_order: bool) -> LoaderSubject:
+def _mixup(one_order: bool, share: float = 0.3) -> LoaderSubject:
     loader, rng = toy_loader(ToyImages(128)), np.random.default_rng(0)
     steps = []
     for x, y in itertools.islice(loader, 4):
         first, second = rng.permutation(len(x)), rng.permutation(len(x))
-        mixed = 0.7 * x + 0.3 * x[first]
+        mixed = (1 - share) * x + share * x[first]
         steps.append(((x, y), mixed, (y, y[first if one_order else second])))
     return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
 
@@ -384,6 +384,7 @@ EXAMPLES: Rows = [
     ("LOAD021", TWIN, "a copy", lambda: toy_loader(ChangedImages(lambda p, y: (p / 2, y)))),
     ("LOAD022", FAULT, "mixed by two orders", lambda: _mixup(False)),
     ("LOAD022", TWIN, "mixed by one order", lambda: _mixup(True)),
+    ("LOAD022", TWIN, "hardly mixed", lambda: _mixup(True, 1e-4)),
     ("LOAD022", FAULT, "one place off", lambda: _ordered(lambda y: np.roll(y, 1))),
     ("LOAD022", FAULT, "turned round", lambda: _ordered(lambda y: y[::-1])),
     ("LOAD022", FAULT, "sorted as text", lambda: _ordered(lambda y: y[AS_TEXT])),

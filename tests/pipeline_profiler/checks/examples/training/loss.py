@@ -9,6 +9,7 @@ import numpy as np
 from pipeline_profiler.checks.lazy import functional, nn, torch
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
+    CLASSES,
     ChangedImages,
     ToyImages,
     ToyRows,
@@ -50,6 +51,11 @@ def _bounded(**options: float) -> Any:
 
 def _ended(last: Any, loss: Any) -> Any:
     return lambda: toy_training(toy_net(last), loss)
+
+
+def _fewer_outputs(ignored: int) -> Any:
+    loss = nn.CrossEntropyLoss(ignore_index=ignored)
+    return toy_training(toy_net(classes=CLASSES - 1), loss)
 
 
 def _loud(factor: float, **options: Any) -> Any:
@@ -136,6 +142,8 @@ EXAMPLES: Rows = [
     ("TRAIN020", FAULT, "(B, 1) minus (B,)", lambda: toy_regression(**FLAT)),
     ("TRAIN020", FAULT, "the sign turned round", lambda: _loss(-1, 0)),
     ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),
+    ("TRAIN020", FAULT, "an output too few", lambda: _fewer_outputs(-100)),
+    ("TRAIN020", TWIN, "a class that the loss ignores", lambda: _fewer_outputs(CLASSES - 1)),
     ("TRAIN020", FAULT, "width and height for corners", lambda: _boxes(True, False)),
     ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
     ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),
