@@ -176,7 +176,7 @@ def pipeline_row(joined: Joined) -> Row:
     if state is State.FIX and causes and causes[0]["code"] == OTHER_PROGRAMS:
         state = State.INCONCLUSIVE
     text = f"Data stall {stall['share']:.0%} of the step (95% CI {low:.0%} to {high:.0%})"
-    if rates:
+    if "whole" in rates:
         text += f": {rates['whole']:,.0f} samples/s, {rates['alone']:,.0f} without the stall"
     text += f", {lost:.2g} s of an epoch" if "lost_s" in rates else ""
     loading, sentences = results.get("loading") or {}, [f"{text}."]
@@ -202,7 +202,7 @@ def precision_row(joined: Joined) -> Row:
         return Row(PRECISION, State.INCONCLUSIVE, tuple(sentences), commands, speedups)
     gain = max((s["value"] for s in speedups.values() if s["low"] > 1), default=1.0)
     rates = {} if joined.profile is None else step_rates(joined.profile)
-    if gain > 1 and rates:
+    if gain > 1 and "alone" in rates:
         text = f"The loader would have to deliver {gain * rates['alone']:,.0f} samples/s"
         sentences.append(f"{text} (with the step, it delivers {rates['whole']:,.0f}).")
     return Row(PRECISION, State.GO, tuple(sentences), commands, speedups)

@@ -195,6 +195,9 @@ def test_a_stall_of_less_than_half_a_second_an_epoch_is_no_reason_to_wait(
     found = row(replace(scanned, profile=profile), "Input pipeline")
     assert found.state is (State.FIX if batches == 100 else State.GO)
     assert found.sentences[0].endswith(f"without the stall, {lost} s of an epoch.")
+    profile.runs[0].config["batch_size"] = None  # of a batch sampler
+    found = row(replace(scanned, profile=profile), "Input pipeline")
+    assert found.sentences[0].endswith(f"(95% CI 30% to 50%), {lost} s of an epoch.")
 
 
 def test_a_long_finding_ends_with_its_first_sentence_that_fits() -> None:

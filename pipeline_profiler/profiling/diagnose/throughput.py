@@ -128,12 +128,14 @@ def step_rates(session: Session) -> dict[str, float]:
     `lost_s`: seconds of an epoch that the stall takes; absent where no epoch has a length.
     """
     measured = (session.results.get("arms") or {}).get(Arm.WARM) or {}
-    size = session.runs[0].config.get("batch_size") if session.runs else None
+    config = session.runs[0].config if session.runs else {}
     share = (session.results.get("stall") or {}).get("share")
-    if not size or not measured.get("period_ms") or share is None or share >= 1:
-        return {}
-    whole = 1e3 * size / measured["period_ms"]
-    rates = {"whole": whole, "alone": whole / (1 - max(0.0, share))}
-    if steps := int(session.runs[0].config.get("batches") or 0):
-        rates["lost_s"] = steps * size * (1 / whole - 1 / rates["alone"])
+    rates = dict[str, float]()
+    if not measured.get("period_ms") or share is None or share >= 1:
+        return rates
+    if size := config.get("batch_size"):
+        rates["whole"] = 1e3 * size / measured["period_ms"]
+        rates["alone"] = rates["whole"] / (1 - max(0.0, share))
+    if steps := int(config.get("batches") or 0):
+        rates["lost_s"] = steps * measured["period_ms"] / 1e3 * max(0.0, share)
     return rates
