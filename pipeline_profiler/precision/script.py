@@ -256,14 +256,16 @@ class ScriptBlocks(Hooks):
         torch, run, only = self.torch, self.run, self.order.only
         weights = [p for model in self.models.values() for p in model.parameters()]
         device = next((p.device.type for p in weights if p.device.type != "cpu"), "cpu")
-        short = {str(p.dtype) for p in weights} & {f"torch.{name}" for name in HALVES.values()}
+        others = {f"torch.{name}" for name in (*HALVES.values(), "float64")}
+        unusual = sorted({str(p.dtype) for p in weights} & others)
         problems = {
             RANKS: process_rank(None) is not None,
             f"{self.compiled} calls torch.compile, but steps run uncompiled here: leave it "
             "out.": self.compiled,
             "No call of a torch module was seen: call the model as `model(inputs)`.": not weights,
             f"The model is on {device}: train it on cpu or cuda.": device not in ("cpu", "cuda"),
-            f"The weights are {''.join(short)}: load them in FP32, where autocast starts.": short,
+            f"The weights are {' and '.join(unusual)}: load them in FP32, where autocast "
+            "starts.": unusual,
         }
         if problem := next((text for text, applies in problems.items() if applies), ""):
             return problem

@@ -241,11 +241,16 @@ def test_a_step_of_fp16_that_overflows_is_skipped() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch, which imports its compiler
-def test_weights_in_half_precision_and_compiled_models_are_refused() -> None:
+@pytest.mark.parametrize("dtype", [HALF, torch.float64])
+def test_weights_that_are_not_fp32_are_refused(dtype: torch.dtype) -> None:
     loop = Loop()
-    loop.net.bfloat16()
-    told = loop.train(lambda x, y: (loop.net(x.to(HALF)).sum().backward(), loop.optimizer.step()))
-    assert "load them in FP32" in told["problem"]
+    loop.net.to(dtype)
+    told = loop.train(lambda x, y: (loop.net(x.to(dtype)).sum().backward(), loop.optimizer.step()))
+    assert told["problem"].startswith(f"The weights are {dtype}: load them in FP32")
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, which imports its compiler
+def test_compiled_models_are_refused() -> None:
     loop = Loop()
     told = loop.train(
         lambda x, y: (torch.compile(loop.net), loop.backward(x, y), loop.optimizer.step())
