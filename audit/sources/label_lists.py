@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-SEPARATORS = (";", "|", ",")
+SEPARATORS = (";", "|", ",", " ")
+MIN_BY_BLANK = 3  # different cells, and parts: `red`, `car` and `red car` may be three classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,12 @@ def read_lists(cells: Iterable[str], stated: str | None = None) -> LabelLists:
             continue
         if stated is not None:
             return LabelLists(split, f"split at {separator!r} by [scan] label_separator")
+        if separator == " " and min(len(holding), len(parts)) < MIN_BY_BLANK:
+            continue
         if parts <= known - holding:
             return LabelLists(split, f"split at {separator!r}: all parts are also single labels")
-        # commas are in many names, and parts that never come again are no classes
-        if separator != "," and len(parts) < len(holding) + len(known - holding):
+        # commas and blanks are in many names, and parts that never come again are no classes
+        if separator in ";|" and len(parts) < len(holding) + len(known - holding):
             reading = (
                 f"not split at {separator!r}: {min(parts - known)!r} is not a label on its own; "
                 f"--set scan.label_separator={separator!r} splits"

@@ -764,6 +764,9 @@ class Caught(Hooks):
         record.watch.before_step(optimizer)
         given = any(p.grad is not None for p in _parameters(optimizer))
         facts.lost += record.event == "backward" and not given
+        if record.model is not None and facts.steps < MIN_BATCHES:
+            named = record.model.named_parameters()
+            facts.graded |= {name for name, p in named if p.grad is not None and bool(p.grad.any())}
         row = record.stepped.get(id(optimizer))
         if row is not None and row.begins_old:
             row.uncleared += 1

@@ -58,6 +58,7 @@ class LoopFacts:
     lost: int = 0  # gradients that were cleared between two backward() without a step
     summed: tuple[int, float] = (1, 1.0)  # (batches of a step, factor of their mean)
     optimizers: int = 0  # that made a step
+    graded: frozenset[str] = frozenset()  # parameters of the model that got gradients
     unheld: tuple[str, str] | None = None  # (module whose parameters no optimizer has, line)
     scheduled: str = ""  # 'step', 'epoch', 'evaluation' or 'by hand'
     rates: list[float] = field(default_factory=list)  # by step

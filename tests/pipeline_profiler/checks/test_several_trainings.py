@@ -218,3 +218,32 @@ evaluate(second)
     start = SCRIPT.replace("fit(first, adam(first), 100)", "")
     found = answer("TRAIN005", start + text, tmp_path)
     assert found.judgement != "failed", found.sentence
+
+
+def test_parameters_that_the_loss_of_a_script_uses_beside_the_outputs_are_trained(
+    tmp_path: Path,
+) -> None:
+    text = """
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = net()
+        self.log_var = nn.Parameter(torch.zeros(1))
+    def forward(self, a):
+        return self.body(a)
+    def loss(self, out, b):
+        return torch.exp(-self.log_var[0]) * F.cross_entropy(out, b) + self.log_var[0]
+second = Weighted()
+optimizer = adam(second)
+for epoch in range(4):
+    second.train()
+    for a, b in train:
+        loss = second.loss(second(a), b)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    evaluate(second)
+"""
+    start = SCRIPT.replace("fit(first, adam(first), 100)", "")
+    found = answer("TRAIN005", start + text, tmp_path)
+    assert found.judgement != "failed", found.sentence
