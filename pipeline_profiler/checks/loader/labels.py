@@ -275,7 +275,9 @@ def _image_and_target(
     if image is None or image.ndim != 3 or target is None or not target.size or not target.ndim:
         return None
     image = image.astype(np.float64)
-    if keys or (target.dtype.kind == "f" and target.shape[-1] == 4 and target.ndim < 3):
+    tags = bool(np.isin(target, (0, 1)).all())  # four labels, each given or not
+    four = target.dtype.kind == "f" and target.shape[-1] == 4 and target.ndim < 3
+    if keys or (four and not tags):
         size = np.array(image.shape[:-3:-1] * 2)
         if target.shape[-1] != 4:
             return None

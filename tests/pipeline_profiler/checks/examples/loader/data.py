@@ -130,6 +130,8 @@ def _flipping(form: str, follow: bool = True, beyond: float = 0.0) -> Any:
             mask[1:5, ends[0] : ends[1]] = 1
             return pixels, mask[::-1].copy() if turned and form == "upside down" else mask
         corners = np.array([ends[0], 1, ends[1], 5], np.float32)
+        if form == "tags":
+            return pixels, np.array([label == 0, label > 1, label % 2, 1], np.float32)
         if form == "boxes":
             return pixels, {"boxes": corners[None], "labels": np.array([label])}
         if form == "corners":
@@ -347,6 +349,7 @@ EXAMPLES: Rows = [
         for form in ("mask", "boxes", "xywh", "corners")
         for kind in (FAULT, TWIN)
     ),
+    ("LOAD015", TWIN, "four labels, each given or not", lambda: _flipping("tags", False)),
     ("LOAD015", FAULT, "a mask turned upside down", lambda: _flipping("upside down", False)),
     ("LOAD015", TWIN, "where a crop was in a scan", lambda: _flipping("xywh", False, 40.0)),
     ("LOAD015", FAULT, "bilinear", lambda: _discs("BILINEAR", (1, 2), 1)),
