@@ -211,11 +211,11 @@ def precision_row(joined: Joined) -> Row:
 def code_row(joined: Joined) -> Row:
     """Return the row of the checks of loader and training: the first failures, or the counts."""
     assert joined.checks is not None
-    summary = joined.checks["summary"]
-    by_code = {check["code"]: check for check in joined.checks["checks"]}
+    summary, checks = joined.checks["summary"], joined.checks["checks"]
     elsewhere = () if EVALUATION in joined.missing else OF_EVALUATION
-    named = [code for code in joined.checks["failed"] if code not in elsewhere]
-    failed = [by_code[code] for code in named if code in by_code]
+    named = set(joined.checks["failed"]).difference(elsewhere)
+    failed = [check for check in checks if check["code"] in named]  # certain facts stand first
+    failed.sort(key=lambda check: check["code"].startswith("LOAD"))
     commands = (f"pipeline-profiler check --full -- {joined.script}",)
     if failed:
         rest = ", ".join(check["code"] for check in failed[3:])
@@ -223,12 +223,11 @@ def code_row(joined: Joined) -> Row:
         return Row(CODE, State.FIX, (*sentences, f"Next: {failed[0]['next']}"), commands, summary)
     states = ("failed", "passed", "inconclusive")
     counts = ", ".join(f"{summary[state]} {state}" for state in states) + "."
-    start = by_code.get("TRAIN001", {"verdict": ""})
-    start_sentence = [start["sentence"]] if start["verdict"] == "passed" else []
+    start = [c["sentence"] for c in checks if (c["code"], c["verdict"]) == ("TRAIN001", "passed")]
     ended = [joined.checks["ended"]] if joined.checks["ended"] else []
     early = joined.checks["interrupted"] or ended or summary["inconclusive"] > summary["passed"]
     state = State.GO if summary["passed"] and not early else State.INCONCLUSIVE
-    return Row(CODE, state, (counts, *ended, *start_sentence), commands, summary)
+    return Row(CODE, state, (counts, *ended, *start), commands, summary)
 
 
 def _failure(check: Mapping[str, Any]) -> str:

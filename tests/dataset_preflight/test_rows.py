@@ -236,11 +236,12 @@ def test_failed_checks_are_fixed_first_and_an_early_end_is_inconclusive(scanned:
         {"code": f"TRAIN00{n}", "sentence": f"Fault {n}.", "location": place if n else None,
          "next": "Mend it.", "verdict": "failed"} for n in range(5)
     ]  # fmt: skip
+    failed.insert(0, failed[0] | {"code": "LOAD005"})  # faults of the training come first
     found = row(replace(scanned, checks=checks(failed)), "Training code")
     assert found.state is State.FIX
     assert found.sentences == (
         "Fault 0 (TRAIN000).", "train.py:9 Fault 1 (TRAIN001).", "train.py:9 Fault 2 (TRAIN002).",
-        "Also failed: TRAIN003, TRAIN004.", "Next: Mend it.",
+        "Also failed: TRAIN003, TRAIN004, LOAD005.", "Next: Mend it.",
     )  # fmt: skip
     over = "The budget of 4 s was over before TRAIN016."
     for early in (
