@@ -32,8 +32,8 @@ MODULES = {
 # Packages within a package, in the same way.
 WITHIN = {
     "dataset_preflight.foundation": (
-        "check_contract cores files progress push steps terminal text tree_hash charts,"
-        "ci_documents ending pages settings"
+        "check_contract cores files progress push steps terminal text tree_hash,"
+        "charts ci_documents ending pages settings"
     ),
     "dataset_preflight.page": "rows, documents parts, runner",
     "pipeline_profiler.profiling": "record, adapters diagnose, measure, monitor",
