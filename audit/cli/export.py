@@ -69,9 +69,9 @@ def export_command(
         from audit.exports.new_splits import SplitRequest, parse_shares
         from audit.exports.planning import plan_dataset
 
-        asked = SplitRequest(parse_shares(splits), seed, resplit) if splits else None
+        request = SplitRequest(parse_shares(splits), seed, resplit) if splits else None
         _print_plan(
-            plan_dataset(run, plan, asked, outside_links=outside_links, replace_file=replace)
+            plan_dataset(run, plan, request, outside_links=outside_links, replace_file=replace)
         )
         write_note(f"Next: `audit apply {plan} --to FOLDER`")
         return

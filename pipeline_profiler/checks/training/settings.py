@@ -113,11 +113,10 @@ def _judge_gradients(subject: Examined) -> Answer:
         batch = subject.batches[number % len(subject.batches)]
         for name, size in subject.step_with_gradients(training, batch)[1].items():
             sizes[name] = max(sizes.get(name, 0.0), size)
-    if isinstance(subject, TrainingSubject) and subject.loop is not None:
-        # the script's own loss may use parameters that the outputs do not
-        sizes |= {name: 1.0 for name in subject.loop.graded if not sizes.get(name)}
     weights = subject.weights(training)
     if isinstance(subject, TrainingSubject):
+        if subject.loop is not None:  # the script's loss may use parameters beside the outputs
+            sizes |= {name: 1.0 for name in subject.loop.graded if not sizes.get(name)}
         held = {id(p) for group in training.optimizer.param_groups for p in group["params"]}
         ours = {n for n, p in training.model.named_parameters() if id(p) in held}
         weights = {n: w for n, w in weights.items() if n in ours or n in sizes}  # no later training
